@@ -1,0 +1,44 @@
+"""The command ``softmask``: one command a file. torch is imported inside the commands, so that --help is quick."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from softmask import __version__
+from softmask.errors import SoftmaskError
+
+app = typer.Typer(
+    name="softmask",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Predict properties of whole graphs with soft-mask GNNs, and see which substructures they used.",
+)
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"softmask {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Runs the command; an error about the user's input is printed in one piece and exits with 2."""
+    try:
+        app()
+    except SoftmaskError as error:
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_plain(str(error))}", highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", r"\[")

@@ -1,0 +1,21 @@
+"""Errors whose message is meant for the person who gave the input. The command prints them and exits with 2."""
+
+
+class SoftmaskError(ValueError):
+    """Base of all errors about what the user gave: a file, a graph, a setting."""
+
+
+class DataError(SoftmaskError):
+    """A data set that cannot be read. Says which file, line or graph, and what to do."""
+
+
+class FeatureError(SoftmaskError):
+    """Graphs whose node features do not fit what the model was trained on."""
+
+
+class ModelFileError(SoftmaskError):
+    """A model file that cannot be used: truncated, of a newer format, or with tensors that do not fit."""
+
+
+class SettingError(SoftmaskError):
+    """A setting that makes no sense, alone or with the data at hand."""

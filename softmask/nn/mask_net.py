@@ -1,0 +1,65 @@
+"""The network that computes the masks (the paper's GNN-w), equation (4)."""
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.nn.dense.linear import Linear
+
+from softmask.ops import Neighbours, as_neighbours, neighbour_sum
+
+
+class MaskNet(torch.nn.Module):
+    r"""Computes a mask in (0, 1) for every node (GNN-w of `"Soft-mask: Adaptive Substructure Extractions for Graph
+    Neural Networks" <https://doi.org/10.1145/3442381.3449929>`_, equation (4)),
+
+    .. math::
+        m^{\prime}_v = \sigma \left( \mathrm{MLP} \left( \mathrm{ReLU} \left[ L_1(m_v \odot \mathbf{h}_v) \, \Vert
+        \sum_{u \in \mathcal{N}(v)} L_2(m_u \odot \mathbf{h}_u) \right] \right) \right)
+
+    :math:`L_1` and :math:`L_2` are affine, so the bias of :math:`L_2` counts once per neighbour. All biases are
+    needed: without them a node whose inputs vanish would be stuck at the mask 0.5.
+
+    Args:
+        in_channels: size of each input vector, or ``-1`` to take it from the first input.
+        hidden_channels: size of the outputs of :math:`L_1` and :math:`L_2` and of the perceptron's hidden layer.
+        out_channels: 1 for one mask per node, or one per channel (equation (6)).
+
+    Shapes:
+        - **x:** ``[nodes, in_channels]``
+        - **edge_index:** as for :class:`SoftMaskConv`
+        - **mask:** the mask of the layer before, ``[nodes, 1]`` or ``[nodes, in_channels]``; ``None`` for layer 1
+        - **output:** ``[nodes, out_channels]``
+    """
+
+    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int = 1):
+        super().__init__()
+        self.in_channels = in_channels
+        self.hidden_channels = hidden_channels
+        self.out_channels = out_channels
+        self.lin_root = Linear(in_channels, hidden_channels)
+        self.lin_rel = Linear(in_channels, hidden_channels)
+        self.mlp = torch.nn.Sequential(
+            Linear(2 * hidden_channels, hidden_channels),
+            torch.nn.ReLU(),
+            Linear(hidden_channels, out_channels),
+        )
+
+    def reset_parameters(self) -> None:
+        """Draws all weights and biases anew, uniform in ±1/sqrt(fan_in)."""
+        for lin in (self.lin_root, self.lin_rel, self.mlp[0], self.mlp[2]):
+            lin.reset_parameters()
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor | EdgeIndex | Neighbours, mask: Tensor | None = None
+    ) -> Tensor:
+        """"""  # noqa: D419
+        neighbours = as_neighbours(edge_index, x.size(0))
+        z = x if mask is None else mask * x
+        seen = torch.cat([self.lin_root(z), neighbour_sum(self.lin_rel(z), neighbours)], dim=-1)
+        return torch.sigmoid(self.mlp(seen.relu()))
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self.in_channels}, {self.hidden_channels}, "
+            f"out_channels={self.out_channels})"
+        )

@@ -1,0 +1,63 @@
+"""The soft-mask layer, equations (3) and (6)."""
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.nn.dense.linear import Linear
+from torch_geometric.nn.resolver import activation_resolver
+
+from softmask.ops import Neighbours, as_neighbours, neighbour_sum
+
+
+class SoftMaskConv(torch.nn.Module):
+    r"""The soft-mask layer of `"Soft-mask: Adaptive Substructure Extractions for Graph Neural Networks"
+    <https://doi.org/10.1145/3442381.3449929>`_, equation (3), and with a mask per channel equation (6),
+
+    .. math::
+        \mathbf{h}^{\prime}_v = \mathrm{ReLU} \left( m_v \odot \mathbf{W} \left[ \mathbf{h}_v \, \Vert
+        \sum_{u \in \mathcal{N}(v)} m_u \odot \mathbf{h}_u \right] \right)
+
+    A node whose mask is 0 becomes zero and is invisible to its neighbours. This rests on three things: no bias, an
+    activation with :math:`\sigma(0) = 0`, and the SUM over neighbours. Self loops are not counted.
+
+    Args:
+        in_channels: size of each input vector, or ``-1`` to take it from the first input.
+        out_channels: size of each output vector.
+        act: the activation, by PyG's name or as a callable; it must map 0 to 0.
+
+    Shapes:
+        - **x:** ``[nodes, in_channels]``
+        - **edge_index:** ``[2, edges]``, ``EdgeIndex``, sparse ``[nodes, nodes]`` or :class:`~softmask.ops.Neighbours`
+        - **mask:** ``[nodes, 1]`` or, where in_channels equals out_channels, ``[nodes, in_channels]``
+        - **output:** ``[nodes, out_channels]``
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, act: str = "relu"):
+        super().__init__()
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        # W [a || b] = W_root a + W_rel b: the two halves of the paper's matrix.
+        self.lin_root = Linear(in_channels, out_channels, bias=False)
+        self.lin_rel = Linear(in_channels, out_channels, bias=False)
+        self.act = activation_resolver(act)
+        if self.act(torch.zeros(1)).item() != 0:
+            raise ValueError(f"act={act!r} does not map 0 to 0, so a masked node would not vanish")
+
+    def reset_parameters(self) -> None:
+        """Draws all weights anew, uniform in ±1/sqrt(fan_in)."""
+        self.lin_root.reset_parameters()
+        self.lin_rel.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Tensor | EdgeIndex | Neighbours, mask: Tensor) -> Tensor:
+        """"""  # noqa: D419
+        if mask.size(-1) != 1 and self.in_channels not in (-1, self.out_channels):
+            raise ValueError(
+                f"a mask per channel needs in_channels equal to out_channels, got {self.in_channels} and "
+                f"{self.out_channels}"
+            )
+        neighbours = as_neighbours(edge_index, x.size(0))
+        out = self.lin_root(x) + self.lin_rel(neighbour_sum(x, neighbours, mask))
+        return self.act(mask * out)
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.in_channels}, {self.out_channels})"

@@ -1,0 +1,181 @@
+"""The whole network: input map, mask networks, soft-mask layers, readout, head."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.nn.dense.linear import Linear
+
+from softmask.nn.dropout import KeyedDropout
+from softmask.nn.mask_net import MaskNet
+from softmask.nn.soft_mask_conv import SoftMaskConv
+from softmask.ops import Neighbours, as_neighbours, graph_sum
+
+Graph = Tensor | EdgeIndex | Neighbours
+Masks = Tensor | Sequence[Tensor]
+
+
+class SoftMaskGNN(torch.nn.Module):
+    r"""Soft-mask GNN for properties of whole graphs (`"Soft-mask: Adaptive Substructure Extractions for Graph Neural
+    Networks" <https://doi.org/10.1145/3442381.3449929>`_): SMG, and with the options M-SMG, SMG-JK and M-SMG-JK.
+
+    An affine map takes the node features to :math:`\mathbf{h}^{(0)}`; layer :math:`k` computes masks
+    :math:`m^{(k)}` with a :class:`MaskNet` and then :math:`\mathbf{h}^{(k)}` with a :class:`SoftMaskConv`; the
+    readout is :math:`\mathbf{h}_G = \sum_v \mathbf{h}^{(K)}_v`, or with jumping knowledge equation (5),
+
+    .. math::
+        \mathbf{h}_G = \big\Vert_{k=1}^{K} \sum_v \mathbf{h}^{(k)}_v .
+
+    Args:
+        in_channels: number of node features (of kinds of token, for integer input), or ``-1`` to take it from the
+            first input.
+        hidden_channels: size of all hidden vectors.
+        num_layers: number of soft-mask layers.
+        out_channels: number of classes or targets.
+        multi_channel: a mask for every channel (equation (6)) instead of one per node.
+        jk: read out all layers (equation (5)) instead of the last.
+        readout: ``"sum"``, or ``"mean"``, which is not zero invariant.
+        dropout: dropout in the head.
+        head: ``"classifier"`` (linear, ReLU, dropout, linear) or ``"regressor"`` (three linear maps, ELU between).
+
+    Shapes:
+        - **x:** ``[nodes, in_channels]`` floating point; or integer tokens, ``[nodes]`` or ``[nodes, columns]``, each
+          standing for the one-hot vector with a 1 in that place (-1: the zero vector)
+        - **edge_index:** as for :class:`SoftMaskConv`
+        - **batch:** ``[nodes]``, the graph of each node, -1 for padding; ``None`` for a single graph
+        - **output:** ``[graphs, out_channels]``
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        out_channels: int,
+        multi_channel: bool = False,
+        jk: bool = False,
+        readout: Literal["sum", "mean"] = "sum",
+        dropout: float = 0.5,
+        head: Literal["classifier", "regressor"] = "classifier",
+    ):
+        super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"num_layers must be at least 1, got {num_layers}")
+        if readout not in ("sum", "mean"):
+            raise ValueError(f"readout must be 'sum' or 'mean', got {readout!r}")
+        if head not in ("classifier", "regressor"):
+            raise ValueError(f"head must be 'classifier' or 'regressor', got {head!r}")
+        self.in_channels = in_channels
+        self.hidden_channels = hidden_channels
+        self.num_layers = num_layers
+        self.out_channels = out_channels
+        self.multi_channel = multi_channel
+        self.jk = jk
+        self.readout = readout
+
+        d = hidden_channels
+        self.lin_in = Linear(in_channels, d)
+        self.masks = torch.nn.ModuleList(
+            MaskNet(d, d, d if multi_channel else 1) for _ in range(num_layers)
+        )
+        self.convs = torch.nn.ModuleList(SoftMaskConv(d, d) for _ in range(num_layers))
+        read = d * num_layers if jk else d
+        if head == "classifier":
+            self.head = torch.nn.Sequential(
+                Linear(read, d), torch.nn.ReLU(), KeyedDropout(dropout), Linear(d, out_channels)
+            )
+        else:
+            wide = d * math.ceil(num_layers / 2) if jk else d
+            self.head = torch.nn.Sequential(
+                *(Linear(read, wide), torch.nn.ELU(), KeyedDropout(dropout)),
+                *(Linear(wide, d), torch.nn.ELU(), Linear(d, out_channels)),
+            )
+
+    def reset_parameters(self) -> None:
+        """Draws all weights and biases anew, uniform in ±1/sqrt(fan_in)."""
+        for module in (self.lin_in, *self.masks, *self.convs, *self.head):
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Graph,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        masks: Masks | None = None,
+        return_masks: bool = False,
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        r"""
+        Args:
+            x: node features or tokens.
+            edge_index: the graph or graphs.
+            batch: the graph of each node.
+            batch_size: number of graphs; computed from ``batch`` if not given.
+            masks: preassigned masks, one per layer, instead of those of the mask networks.
+            return_masks: also return the list of the masks of all layers.
+        """  # noqa: D205
+        hidden, used = self._layers(x, edge_index, batch, masks)
+        if batch is None:
+            batch = torch.zeros(hidden[0].size(0), dtype=torch.long, device=hidden[0].device)
+            batch_size = 1
+        if batch_size is None:
+            batch_size = int(batch.max()) + 1 if batch.numel() > 0 else 0
+        read = torch.cat(hidden if self.jk else hidden[-1:], dim=-1)
+        read = graph_sum(read, batch, batch_size)
+        if self.readout == "mean":
+            size = graph_sum(torch.ones_like(hidden[-1][:, :1]), batch, batch_size)
+            read = read / size.clamp(min=1)
+        out = self.head(read)
+        return (out, used) if return_masks else out
+
+    def node_embeddings(
+        self, x: Tensor, edge_index: Graph, masks: Masks | None = None, batch: Tensor | None = None
+    ) -> Tensor:
+        r"""The vectors :math:`\mathbf{h}^{(K)}` of all nodes, before the readout: ``[nodes, hidden_channels]``."""
+        return self._layers(x, edge_index, batch, masks)[0][-1]
+
+    def _layers(
+        self, x: Tensor, edge_index: Graph, batch: Tensor | None, masks: Masks | None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        if masks is not None and len(masks) != self.num_layers:
+            raise ValueError(f"got masks for {len(masks)} layers; the model has {self.num_layers}")
+        h = self._embed(x)
+        if batch is not None:
+            # The input map has a bias; padding must start from zero, and then stays zero.
+            h = h * (batch >= 0).unsqueeze(-1)
+        neighbours = as_neighbours(edge_index, h.size(0))
+        hidden: list[Tensor] = []
+        used: list[Tensor] = []
+        mask: Tensor | None = None
+        for k, (mask_net, conv) in enumerate(zip(self.masks, self.convs)):
+            mask = mask_net(h, neighbours, mask) if masks is None else _column(masks[k])
+            h = conv(h, neighbours, mask)
+            hidden.append(h)
+            used.append(mask)
+        return hidden, used
+
+    def _embed(self, x: Tensor) -> Tensor:
+        if x.is_floating_point():
+            return self.lin_in(x)
+        if self.lin_in.in_channels == -1:
+            raise ValueError("in_channels=-1 needs floating-point features; give the number of tokens instead")
+        # A one-hot vector times a matrix is a look-up; the row behind the last one is the zero vector (token -1).
+        table = F.pad(self.lin_in.weight.t(), (0, 0, 0, 1))
+        h = F.embedding(x.long().remainder(table.size(0)), table)
+        return (h.sum(dim=1) if x.dim() == 2 else h) + self.lin_in.bias
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self.in_channels}, {self.hidden_channels}, "
+            f"num_layers={self.num_layers}, out_channels={self.out_channels}, "
+            f"multi_channel={self.multi_channel}, jk={self.jk}, readout={self.readout!r})"
+        )
+
+
+def _column(mask: Tensor) -> Tensor:
+    return mask.unsqueeze(-1) if mask.dim() == 1 else mask

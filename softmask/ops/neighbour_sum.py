@@ -1,0 +1,136 @@
+"""The sum over neighbours: definition, gradient, vmap rule, and the plain PyTorch implementation."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from softmask.ops.neighbours import Neighbours
+
+
+def neighbour_sum(x: Tensor, neighbours: Neighbours, mask: Tensor | None = None) -> Tensor:
+    r"""Sums the neighbours' rows, each weighted by its mask,
+
+    .. math::
+        \mathbf{y}_v = \sum_{u \in \mathcal{N}(v) \setminus \{v\}} m_u \odot \mathbf{x}_u
+
+    with multiplicity where an edge stands twice, and without self loops.
+
+    Args:
+        x: ``[nodes, channels]``.
+        neighbours: the graph.
+        mask: ``[nodes, 1]`` or ``[nodes, channels]``; ``None`` stands for 1.
+
+    Returns:
+        ``[nodes, channels]``.
+    """
+    if mask is not None and mask.shape[-1] not in (1, x.shape[-1]):
+        raise ValueError(f"the mask has {mask.shape[-1]} channels; expected 1 or {x.shape[-1]}")
+    return _neighbour_sum(x, mask, *neighbours)
+
+
+@torch.library.custom_op("softmask::neighbour_sum", mutates_args=())
+def _neighbour_sum(
+    x: Tensor,
+    mask: Tensor | None,
+    start: Tensor,
+    end: Tensor,
+    col: Tensor,
+    base: Tensor | None,
+    start_t: Tensor | None,
+    end_t: Tensor | None,
+    col_t: Tensor | None,
+) -> Tensor:
+    source, offset = _sources(start, end, col, base)
+    if source.numel() == 0:
+        return torch.zeros_like(x)
+    # embedding_bag adds rows of a table per bag without ever forming [edges, channels]; it weighs them by one
+    # number each, so a multi-channel mask is multiplied in beforehand.
+    weight = None
+    if mask is not None:
+        if mask.size(-1) == 1:
+            weight = mask.reshape(-1)[source]
+        else:
+            x = x * mask
+    return F.embedding_bag(source, x, offset, mode="sum", per_sample_weights=weight)
+
+
+def _sources(start: Tensor, end: Tensor, col: Tensor, base: Tensor | None) -> tuple[Tensor, Tensor]:
+    """All rows of `col` laid end to end without self loops, and where each row begins in that."""
+    degree = end - start
+    row = torch.repeat_interleave(torch.arange(start.numel(), device=start.device), degree)
+    begin = degree.cumsum(0) - degree
+    entry = torch.arange(row.numel(), device=row.device) + (start - begin)[row]
+    source = col[entry].long()
+    if base is not None:
+        source = source + base[row]
+    loop = source == row
+    if bool(loop.any()):
+        source = source[~loop]
+        degree = degree - torch.zeros_like(degree).index_add_(0, row[loop], torch.ones_like(row[loop]).to(degree))
+        begin = degree.cumsum(0) - degree
+    return source, begin.long()
+
+
+@_neighbour_sum.register_fake
+def _(x, mask, start, end, col, base, start_t, end_t, col_t):
+    return torch.empty_like(x)
+
+
+def _setup_context(ctx, inputs, output):
+    x, mask, *neighbours = inputs
+    ctx.save_for_backward(None if mask is None else x, mask, *neighbours)
+
+
+def _backward(ctx, grad):
+    x, mask, *neighbours = ctx.saved_tensors
+    # The gradient of a sum over in-neighbours is the sum over out-neighbours.
+    grad_x = _neighbour_sum(grad, None, *Neighbours(*neighbours).transpose())
+    grad_mask = None
+    if mask is not None:
+        if ctx.needs_input_grad[1]:
+            grad_mask = grad_x * x
+            if mask.size(-1) == 1:
+                grad_mask = grad_mask.sum(-1, keepdim=True)
+        grad_x = grad_x * mask
+    return grad_x, grad_mask, *[None] * len(neighbours)
+
+
+_neighbour_sum.register_autograd(_backward, setup_context=_setup_context)
+
+
+@_neighbour_sum.register_vmap
+def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t):
+    """Replicas side by side are one large graph: replica r owns the nodes from r * nodes on."""
+    replicas = info.batch_size
+
+    def batched(t: Tensor | None, dim: int | None) -> Tensor | None:
+        if t is None:
+            return None
+        return t.expand(replicas, *t.shape) if dim is None else t.movedim(dim, 0)
+
+    x, mask, start, end, base, start_t, end_t = (
+        batched(t, dim)
+        for t, dim in zip((x, mask, start, end, base, start_t, end_t), (*in_dims[:4], *in_dims[5:8]))
+    )
+    nodes = x.size(1)
+    first_node = torch.arange(replicas, device=x.device).unsqueeze(1) * nodes
+    # A graph without a base gets one: its entries of `col` count from the replica's first node.
+    base = first_node.expand(replicas, nodes) if base is None else base + first_node
+
+    def flat_rows(start, end, col, col_dim):
+        if col is None:
+            return None, None, None
+        if col_dim is not None:
+            col = col.movedim(col_dim, 0)
+            first_edge = torch.arange(replicas, device=x.device).unsqueeze(1) * col.size(1)
+            start, end, col = start + first_edge, end + first_edge, col.reshape(-1)
+        return start.reshape(-1), end.reshape(-1), col
+
+    start, end, col = flat_rows(start, end, col, in_dims[4])
+    start_t, end_t, col_t = flat_rows(start_t, end_t, col_t, in_dims[8])
+    out = _neighbour_sum(
+        x.reshape(replicas * nodes, -1),
+        None if mask is None else mask.reshape(replicas * nodes, -1),
+        *(start, end, col, base.reshape(-1), start_t, end_t, col_t),
+    )
+    return out.reshape(replicas, nodes, -1), 0

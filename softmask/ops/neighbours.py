@@ -1,0 +1,82 @@
+"""Who is whose neighbour: the one form in which the operators take a graph."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+
+
+class Neighbours(NamedTuple):
+    r"""The neighbour lists of all nodes, as rows of a CSR matrix that need not adjoin.
+
+    The neighbours of node :math:`v` are
+    :math:`\{\mathrm{base}_v + \mathrm{col}_e : \mathrm{start}_v \le e < \mathrm{end}_v\}`. Rows may lie anywhere in
+    ``col``, so a batch of graphs of a store needs no edges of its own: it points into the store's.
+    Self loops may be present; the operators never count them.
+
+    Args:
+        start, end: ``[nodes]``, where each node's row begins and ends in ``col``.
+        col: ``[edges]``, sources of the edges into a node.
+        base: ``[nodes]``, added to the entries of ``col`` in a node's row (``None``: nothing is added).
+        start_t, end_t, col_t: the same for the transposed graph; ``None`` if the graph is undirected.
+    """
+
+    start: Tensor
+    end: Tensor
+    col: Tensor
+    base: Tensor | None = None
+    start_t: Tensor | None = None
+    end_t: Tensor | None = None
+    col_t: Tensor | None = None
+
+    def transpose(self) -> "Neighbours":
+        """The graph with all edges turned round; an undirected graph is its own transpose."""
+        if self.col_t is None:
+            return self
+        assert self.start_t is not None and self.end_t is not None
+        return Neighbours(self.start_t, self.end_t, self.col_t, self.base, self.start, self.end, self.col)
+
+
+def as_neighbours(edge_index: "Tensor | EdgeIndex | Neighbours", num_nodes: int) -> Neighbours:
+    r"""Brings every accepted form of a graph to :class:`Neighbours`.
+
+    Args:
+        edge_index: a ``[2, edges]`` tensor of (source, target) columns, a PyG ``EdgeIndex``, a sparse tensor whose
+            rows are the targets (PyG's ``adj_t``; its values are not used), or :class:`Neighbours`.
+        num_nodes: how many nodes there are.
+    """
+    if isinstance(edge_index, Neighbours):
+        return edge_index
+    if edge_index.layout != torch.strided:
+        return _from_sparse(edge_index, num_nodes)
+    undirected = False
+    if isinstance(edge_index, EdgeIndex):
+        undirected = bool(edge_index.is_undirected)
+        edge_index = edge_index.as_tensor()
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.is_floating_point():
+        raise ValueError(
+            "edge_index must be an integer tensor of shape [2, edges], an EdgeIndex or a sparse tensor; "
+            f"got {edge_index.dtype} of shape {list(edge_index.shape)}"
+        )
+    source, target = edge_index[0], edge_index[1]
+    start, end, col = _rows(target, source, num_nodes)
+    if undirected:
+        return Neighbours(start, end, col)
+    return Neighbours(start, end, col, None, *_rows(source, target, num_nodes))
+
+
+def _rows(row: Tensor, col: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+    # Fixed shapes throughout (no boolean indexing), so that torch.compile sees one graph.
+    row, order = torch.sort(row, stable=True)
+    nodes = torch.arange(num_nodes + 1, device=row.device, dtype=row.dtype)
+    ptr = torch.searchsorted(row, nodes)
+    return ptr[:-1], ptr[1:], col[order]
+
+
+def _from_sparse(adj: Tensor, num_nodes: int) -> Neighbours:
+    if adj.dim() != 2 or adj.size(0) != num_nodes or adj.size(1) != num_nodes:
+        raise ValueError(f"a sparse edge_index must be [{num_nodes}, {num_nodes}] here, got {list(adj.shape)}")
+    csr, csc = adj.to_sparse_csr(), adj.to_sparse_csc()
+    ptr, ptr_t = csr.crow_indices(), csc.ccol_indices()
+    return Neighbours(ptr[:-1], ptr[1:], csr.col_indices(), None, ptr_t[:-1], ptr_t[1:], csc.row_indices())
