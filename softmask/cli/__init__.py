@@ -7,6 +7,10 @@ import typer
 from rich.console import Console
 
 from softmask import __version__
+from softmask.cli.data import app as data_app
+from softmask.cli.evaluate import evaluate
+from softmask.cli.fit import fit
+from softmask.cli.predict import predict
 from softmask.errors import SoftmaskError
 
 app = typer.Typer(
@@ -19,13 +23,18 @@ app = typer.Typer(
 )
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _options(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
         print(f"softmask {__version__}")
         raise typer.Exit
+
+
+for command in (fit, predict, evaluate):
+    app.command()(command)
+app.add_typer(data_app, name="data")
 
 
 def main() -> None:

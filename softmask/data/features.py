@@ -71,14 +71,15 @@ class Features:
         if attributes:
             assert store.node_attr is not None
             scaled.append(store.node_attr.double())
-        table = torch.cat(scaled, dim=1) if scaled else torch.zeros(1, 0, dtype=torch.float64)
-        std = table.std(dim=0, correction=0)
+        table = torch.cat(scaled, dim=1) if scaled else torch.zeros(store.num_nodes, 0, dtype=torch.float64)
+        mean = table.mean(dim=0)
+        std = (table - mean).square().mean(dim=0).sqrt()
         return cls(
             kind=kind,
             attributes=attributes,
             values=values,
             max_degree=largest if kind == "degree" else 0,
-            mean=tuple(table.mean(dim=0).tolist()),
+            mean=tuple(mean.tolist()),
             # A constant column carries nothing; dividing by 1 keeps it at zero.
             std=tuple(torch.where(std > 0, std, torch.ones_like(std)).tolist()),
         )

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from softmask.ops.keyed import keyed_uniform
+
 
 class KeyedDropout(torch.nn.Module):
     r"""Dropout that draws from PyTorch's generator as usual, or, with :attr:`keyed`, from the buffer ``key``.
@@ -33,21 +35,10 @@ class KeyedDropout(torch.nn.Module):
             return x
         if not self.keyed:
             return F.dropout(x, self.p)
-        keep = _uniform(self.key, x) >= self.rate
+        place = torch.arange(x.numel(), device=x.device).reshape(x.shape)
+        keep = keyed_uniform(self.key, place) >= self.rate
         return torch.where(keep, x / (1 - self.rate), 0)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}(p={self.p})"
 
-
-def _uniform(key: Tensor, like: Tensor) -> Tensor:
-    """Numbers in [0, 1) of the shape of `like`: the finaliser of MurmurHash3 (32 bits) over key and place."""
-    mask = 0xFFFFFFFF
-    bits = torch.arange(like.numel(), device=like.device).reshape(like.shape)
-    for word in (key & mask, key >> 32 & mask):
-        bits = (bits * 0x9E3779B1 + word) & mask
-        bits = ((bits ^ (bits >> 16)) * 0x85EBCA6B) & mask
-        bits = ((bits ^ (bits >> 13)) * 0xC2B2AE35) & mask
-        bits = bits ^ (bits >> 16)
-    # 24 bits are exact in float32, so every device and precision compares the same numbers.
-    return (bits >> 8).to(torch.float32) * 2**-24

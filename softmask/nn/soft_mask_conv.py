@@ -40,7 +40,7 @@ class SoftMaskConv(torch.nn.Module):
         self.lin_root = Linear(in_channels, out_channels, bias=False)
         self.lin_rel = Linear(in_channels, out_channels, bias=False)
         self.act = activation_resolver(act)
-        if self.act(torch.zeros(1)).item() != 0:
+        if self.act(torch.zeros(1, device="cpu")).item() != 0:
             raise ValueError(f"act={act!r} does not map 0 to 0, so a masked node would not vanish")
 
     def reset_parameters(self) -> None:

@@ -164,9 +164,9 @@ class SoftMaskGNN(torch.nn.Module):
             return self.lin_in(x)
         if self.lin_in.in_channels == -1:
             raise ValueError("in_channels=-1 needs floating-point features; give the number of tokens instead")
-        # A one-hot vector times a matrix is a look-up; the row behind the last one is the zero vector (token -1).
-        table = F.pad(self.lin_in.weight.t(), (0, 0, 0, 1))
-        h = F.embedding(x.long().remainder(table.size(0)), table)
+        # A one-hot vector times a matrix is a look-up; the row before the first is the zero vector (token -1).
+        table = F.pad(self.lin_in.weight.t(), (0, 0, 1, 0))
+        h = F.embedding(x.long() + 1, table)
         return (h.sum(dim=1) if x.dim() == 2 else h) + self.lin_in.bias
 
     def __repr__(self) -> str:

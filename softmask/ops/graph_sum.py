@@ -37,6 +37,8 @@ def _(x, batch, num_graphs):
 @torch.library.custom_op("softmask::graph_spread", mutates_args=())
 def _graph_spread(y: Tensor, batch: Tensor) -> Tensor:
     """The transpose of the sum: each node takes its graph's row, padding takes zero."""
+    if y.size(0) == 0:  # nothing but padding
+        return y.new_zeros(batch.size(0), y.size(1))
     return torch.where((batch < 0).unsqueeze(-1), 0, y[batch.clamp(min=0)])
 
 
@@ -79,11 +81,12 @@ def _side_by_side(info, in_dims, rows: Tensor, batch: Tensor, num_graphs: int) -
 def _(info, in_dims, x, batch, num_graphs):
     x, batch = _side_by_side(info, in_dims, x, batch, num_graphs)
     out = _graph_sum(x, batch, info.batch_size * num_graphs)
-    return out.reshape(info.batch_size, num_graphs, -1), 0
+    return out.reshape(info.batch_size, num_graphs, out.size(-1)), 0
 
 
 @_graph_spread.register_vmap
 def _(info, in_dims, y, batch):
     num_graphs = y.size(-2) if in_dims[0] is None else y.movedim(in_dims[0], 0).size(1)
     y, batch = _side_by_side(info, in_dims, y, batch, num_graphs)
-    return _graph_spread(y, batch).reshape(info.batch_size, -1, y.size(-1)), 0
+    out = _graph_spread(y, batch)
+    return out.reshape(info.batch_size, out.size(0) // info.batch_size, out.size(-1)), 0

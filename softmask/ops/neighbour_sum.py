@@ -23,8 +23,10 @@ def neighbour_sum(x: Tensor, neighbours: Neighbours, mask: Tensor | None = None)
     Returns:
         ``[nodes, channels]``.
     """
-    if mask is not None and mask.shape[-1] not in (1, x.shape[-1]):
-        raise ValueError(f"the mask has {mask.shape[-1]} channels; expected 1 or {x.shape[-1]}")
+    if mask is not None and mask.shape not in ((x.shape[0], 1), x.shape):
+        raise ValueError(
+            f"the mask has shape {list(mask.shape)}; expected [{x.shape[0]}, 1] or {list(x.shape)}, as x has"
+        )
     return _neighbour_sum(x, mask, *neighbours)
 
 
@@ -42,7 +44,7 @@ def _neighbour_sum(
 ) -> Tensor:
     source, offset = _sources(start, end, col, base)
     if source.numel() == 0:
-        return torch.zeros_like(x)
+        return torch.zeros_like(x, memory_format=torch.contiguous_format)
     # embedding_bag adds rows of a table per bag without ever forming [edges, channels]; it weighs them by one
     # number each, so a multi-channel mask is multiplied in beforehand.
     weight = None
@@ -73,7 +75,7 @@ def _sources(start: Tensor, end: Tensor, col: Tensor, base: Tensor | None) -> tu
 
 @_neighbour_sum.register_fake
 def _(x, mask, start, end, col, base, start_t, end_t, col_t):
-    return torch.empty_like(x)
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def _setup_context(ctx, inputs, output):
@@ -129,8 +131,8 @@ def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t):
     start, end, col = flat_rows(start, end, col, in_dims[4])
     start_t, end_t, col_t = flat_rows(start_t, end_t, col_t, in_dims[8])
     out = _neighbour_sum(
-        x.reshape(replicas * nodes, -1),
-        None if mask is None else mask.reshape(replicas * nodes, -1),
+        x.reshape(replicas * nodes, x.size(-1)),
+        None if mask is None else mask.reshape(replicas * nodes, mask.size(-1)),
         *(start, end, col, base.reshape(-1), start_t, end_t, col_t),
     )
-    return out.reshape(replicas, nodes, -1), 0
+    return out.reshape(replicas, nodes, out.size(-1)), 0

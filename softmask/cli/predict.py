@@ -1,0 +1,106 @@
+"""softmask predict"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from softmask.atomic import atomic_path
+from softmask.cli import options
+from softmask.errors import SettingError
+
+FORMATS = (".csv", ".jsonl", ".parquet")
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file written by [b]softmask fit[/b].")],
+    data: options.Data,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where to write: .csv, .jsonl or .parquet. Without it, CSV is printed."),
+    ] = None,
+    masks: Annotated[bool, typer.Option("--masks", help="Add the masks: for every layer a number per node.")] = False,
+    device: options.Device = "auto",
+    data_dir: options.DataDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines instead of CSV.")] = False,
+) -> None:
+    """Predict for all graphs of a set, with probabilities and, if wanted, the masks.
+
+    Multi-channel masks are given by their mean over channels.
+
+    [b]Example:[/b] softmask predict mutag.safetensors MUTAG --masks --out predictions.jsonl
+    """
+    if out is not None and out.suffix not in FORMATS:
+        raise SettingError(f"cannot tell the format of {out}: use one of {', '.join(FORMATS)}")
+    import warnings
+
+    from softmask import load_model
+    from softmask.data.catalog import open_data
+    from softmask.data.features import UnseenFeatureWarning
+
+    loaded = load_model(model, device)
+    store = open_data(data, data_dir)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UnseenFeatureWarning)
+        rows = _rows(loaded, store, masks)
+    for warning in caught:
+        print(f"warning: {warning.message}", file=sys.stderr)
+    if out is None:
+        suffix = ".jsonl" if as_json else ".csv"
+        sys.stdout.write(_text(rows, suffix))
+        return
+    _write(rows, out)
+    print(f"wrote {len(rows)} predictions to {out}", file=sys.stderr)
+
+
+def _rows(loaded: Any, store: Any, with_masks: bool) -> list[dict[str, Any]]:
+    import torch
+
+    from softmask.explain.masks import node_masks
+
+    names = store.info.get("names")
+    rows: list[dict[str, Any]] = [{"graph": g} | ({"name": names[g]} if names else {}) for g in range(len(store))]
+    if loaded.task == "classification":
+        probabilities = loaded.predict_proba(store)
+        labels = loaded.classes_[probabilities.argmax(axis=1)].tolist()
+        for row, label, p in zip(rows, labels, probabilities.tolist()):
+            row["predicted"] = label
+            row.update({f"probability_{c}": round(v, 6) for c, v in zip(loaded.classes_.tolist(), p)})
+    else:
+        values = loaded.predict(store)
+        columns = values.reshape(len(rows), -1).T.tolist()
+        targets = ["predicted"] if len(columns) == 1 else [f"predicted_{i}" for i in range(len(columns))]
+        for target, column in zip(targets, columns):
+            for row, value in zip(rows, column):
+                row[target] = value
+    if with_masks:
+        for row, layers in zip(rows, loaded.masks(store)):
+            per_node = node_masks([torch.from_numpy(m) for m in layers])
+            row["masks"] = per_node.t().double().numpy().round(4).tolist()
+    return rows
+
+
+def _text(rows: list[dict[str, Any]], suffix: str) -> str:
+    import csv
+    import io
+
+    if suffix == ".jsonl":
+        return "".join(json.dumps(row) + "\n" for row in rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({k: json.dumps(v) if k == "masks" else v for k, v in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _write(rows: list[dict[str, Any]], out: Path) -> None:
+    with atomic_path(out) as temporary:
+        if out.suffix == ".parquet":
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            pq.write_table(pa.Table.from_pylist(rows), temporary)
+        else:
+            temporary.write_text(_text(rows, out.suffix))

@@ -1,0 +1,110 @@
+"""What a set holds, in numbers, and how that differs from what is known of it."""
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from softmask.data.catalog import TU_SETS, Counts
+from softmask.data.features import Features
+from softmask.data.store import GraphStore
+
+
+def statistics(store: GraphStore) -> dict[str, Any]:
+    """Counts of a set as plain JSON. ``edges`` are entries of ``col`` (an undirected edge has two, or is one loop)."""
+    degree = store.degree()
+    sizes = store.sizes
+    features = Features.of(store)
+    return {
+        "name": store.info.get("name"),
+        "source": store.info.get("source"),
+        "graphs": store.num_graphs,
+        "nodes": store.num_nodes,
+        "nodes_min": int(sizes.min()),
+        "nodes_mean": store.num_nodes / store.num_graphs,
+        "nodes_max": int(sizes.max()),
+        "edges": store.num_edges,
+        "directed": store.directed,
+        "self_loops_dropped": store.info.get("self_loops", 0),
+        "self_loops_kept": store.num_edges - int(degree.sum()),
+        "isolated_nodes": int((degree == 0).sum()) if not store.directed else int(_alone(store).sum()),
+        "largest_degree": int(degree.max()) if degree.numel() else 0,
+        "classes": _classes(store),
+        "targets": 0 if store.y is None or not store.y.is_floating_point() else store.y.size(1),
+        "node_labels": _distinct(store.node_label),
+        "node_attributes": 0 if store.node_attr is None else store.node_attr.size(1),
+        "edge_labels": _distinct(store.edge_label),
+        "edge_attributes": 0 if store.edge_attr is None else store.edge_attr.size(1),
+        "roles": store.info.get("roles"),
+        "features": {"kind": features.kind, "channels": features.channels},
+        "content_hash": store.content_hash(),
+    }
+
+
+def counts(store: GraphStore) -> Counts:
+    """The numbers that the catalog keeps."""
+    s = statistics(store)
+    return Counts(
+        graphs=s["graphs"],
+        classes=len(s["classes"] or ()),
+        nodes=s["nodes"],
+        # A loop counts as one edge, whether the reader dropped it or not.
+        edges=(s["edges"] - s["self_loops_kept"]) // 2 + s["self_loops_kept"] + s["self_loops_dropped"],
+        self_loops=s["self_loops_dropped"] + s["self_loops_kept"],
+        isolated=s["isolated_nodes"],
+        node_labels=sum(s["node_labels"]),
+        node_attributes=s["node_attributes"],
+        edge_labels=sum(s["edge_labels"]),
+    )
+
+
+def differences(store: GraphStore) -> list[str]:
+    """How a set of a known name differs from what the catalog says of it; empty for other names."""
+    known = TU_SETS.get(store.info.get("name", ""))
+    if known is None:
+        return []
+    found, expected = dataclasses.asdict(counts(store)), dataclasses.asdict(known)
+    out = [
+        f"{name.replace('_', ' ')}: {found[name]}, but {store.info['name']} has {value}"
+        for name, value in expected.items()
+        if found[name] != value
+    ]
+    return [*out, "directed, but all known sets are undirected"] if store.directed else out
+
+
+def remarks(store: GraphStore) -> list[str]:
+    """What is allowed but may surprise."""
+    out = []
+    classes = _classes(store)
+    if store.y is None:
+        out.append("no classes and no targets: good for prediction, not for training")
+    elif classes is not None:
+        if len(classes) == 1:
+            out.append("one class only: nothing to learn")
+        out += [f"class {c!r} has {n} graph only" for c, n in classes if n == 1]
+    if store.directed:
+        out.append("directed: some edges have no counterpart the other way; messages go from the first node to the second")
+    if loops := store.info.get("self_loops"):
+        out.append(f"{loops} self loops were dropped: the layers never count them")
+    return out
+
+
+def _classes(store: GraphStore) -> list[tuple[Any, int]] | None:
+    if store.y is None or store.y.is_floating_point():
+        return None
+    names = store.info.get("classes") or range(int(store.y.max()) + 1)
+    return list(zip(names, torch.bincount(store.y, minlength=len(names)).tolist()))
+
+
+def _distinct(labels: torch.Tensor | None) -> list[int]:
+    return [] if labels is None else [int(torch.unique(column).numel()) for column in labels.t()]
+
+
+def _alone(store: GraphStore) -> torch.Tensor:
+    """Nodes of a directed set without an edge in or out."""
+    source, target = store.edges()
+    proper = source != target
+    touched = torch.zeros(store.num_nodes, dtype=torch.bool)
+    touched[source[proper]] = True
+    touched[target[proper]] = True
+    return ~touched

@@ -1,0 +1,18 @@
+"""Where to compute."""
+
+import torch
+
+from softmask.errors import SettingError
+
+
+def pick_device(device: str = "auto") -> torch.device:
+    """The device of the given name; ``auto`` is the GPU if there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        picked = torch.device(device)
+    except RuntimeError:
+        raise SettingError(f"unknown device {device!r}; use auto, cpu or cuda") from None
+    if picked.type == "cuda" and not torch.cuda.is_available():
+        raise SettingError("device='cuda', but PyTorch finds no GPU here; use auto or cpu")
+    return picked

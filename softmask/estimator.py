@@ -1,0 +1,230 @@
+"""Soft-mask GNNs as scikit-learn estimators."""
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from softmask.data.convert import as_store, with_targets
+from softmask.data.features import Features
+from softmask.data.store import GraphStore
+from softmask.device import pick_device
+from softmask.errors import DataError, SettingError
+from softmask.fleet import Fleet, Replica
+from softmask.fleet.predict import predict
+from softmask.model_file import TrainedModel, load_trained, save_model
+from softmask.study.settings import Settings
+
+
+class _SoftMaskEstimator(BaseEstimator):
+    """What classifier and regressor share: the parameters of :class:`softmask.study.settings.Settings`."""
+
+    task: str
+
+    def __init__(
+        self,
+        variant: str = "smg-jk",
+        hidden: int = 64,
+        layers: int = 3,
+        epochs: int = 200,
+        lr: float = 1e-3,
+        decay: float = 1.0,
+        decay_every: int = 50,
+        batch_size: int = 128,
+        dropout: float = 0.5,
+        readout: str = "sum",
+        attributes: bool = False,
+        seed: int = 0,
+        device: str = "auto",
+    ):
+        self.variant = variant
+        self.hidden = hidden
+        self.layers = layers
+        self.epochs = epochs
+        self.lr = lr
+        self.decay = decay
+        self.decay_every = decay_every
+        self.batch_size = batch_size
+        self.dropout = dropout
+        self.readout = readout
+        self.attributes = attributes
+        self.seed = seed
+        self.device = device
+
+    def _settings(self) -> Settings:
+        params = self.get_params()
+        return Settings(**{k: v for k, v in params.items() if k not in ("seed", "device")})
+
+    def _fit(self, store: GraphStore, outputs: int, classes: tuple[list[Any], str] | None, on_epoch=None) -> None:
+        settings, device = self._settings(), pick_device(self.device)
+        features = Features.of(store, attributes=settings.attributes)
+        replica = Replica(
+            seed=self.seed,
+            train=np.arange(store.num_graphs),
+            lr=settings.lr,
+            decay=settings.decay,
+            decay_every=settings.decay_every,
+        )
+        fleet = Fleet(
+            lambda: settings.build(features, outputs, self.task),
+            store,
+            features(store),
+            [replica],
+            batch_size=settings.batch_size,
+            loss="cross_entropy" if self.task == "classification" else "mse",
+            device=device,
+        )
+        history = fleet.train(settings.epochs, on_epoch=on_epoch)
+        model = settings.build(features, outputs, self.task)
+        model.load_state_dict(history.weights[0])
+        self.loss_curve_ = history.train_loss[0]
+        self.troubles_ = [str(t) for t in history.troubles]
+        self._set_trained(
+            TrainedModel(
+                task=self.task,
+                settings=settings,
+                features=features,
+                outputs=outputs,
+                model=model.eval(),
+                classes=classes,
+                mean=tuple(fleet.mean[0].tolist()),
+                std=tuple(fleet.std[0].tolist()),
+                summary={
+                    "data": store.info.get("name"),
+                    "graphs": store.num_graphs,
+                    "epochs": history.epochs,
+                    "interrupted": history.interrupted,
+                    "train_loss": float(history.train_loss[0, -1]),
+                    "seed": self.seed,
+                    "device": str(device),
+                },
+            )
+        )
+
+    def _set_trained(self, trained: TrainedModel) -> None:
+        self.trained_ = trained
+
+    def _run(self, graphs: Any) -> tuple[np.ndarray, list[np.ndarray], GraphStore]:
+        check_is_fitted(self, "trained_")
+        store = as_store(graphs)
+        model = self.trained_.model.to(pick_device(self.device))
+        out, masks = predict(model, store, self.trained_.features(store))
+        return out.double().cpu().numpy(), [m.cpu().numpy() for m in masks], store
+
+    def masks(self, graphs: Any) -> list[list[np.ndarray]]:
+        """The masks of every graph: for each graph a list with one array a layer, ``[nodes, 1 or hidden]``."""
+        _, masks, store = self._run(graphs)
+        cuts = store.node_ptr[1:-1].cpu().numpy()
+        return [list(layers) for layers in zip(*(np.split(m, cuts) for m in masks))]
+
+    def save(self, path: str | Path) -> None:
+        """Writes the trained model to one .safetensors file."""
+        check_is_fitted(self, "trained_")
+        save_model(self.trained_, path)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        return tags
+
+
+class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
+    """Classifies whole graphs with a soft-mask GNN.
+
+    ``graphs`` is a list of PyG ``Data``, of networkx graphs or of SMILES strings, or a
+    :class:`~softmask.data.GraphStore`. Class labels of any type come back as they were given.
+
+    Args:
+        variant, hidden, layers, epochs, lr, decay, decay_every, batch_size, dropout, readout, attributes: see
+            :class:`softmask.study.settings.Settings`.
+        seed: for the initial weights, the shuffles and the dropout.
+        device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+
+    Example:
+        >>> clf = SoftMaskClassifier(hidden=32, epochs=50).fit(graphs, y)  # doctest: +SKIP
+        >>> clf.predict(new_graphs), clf.masks(new_graphs)  # doctest: +SKIP
+    """
+
+    task = "classification"
+
+    def fit(self, graphs: Any, y: Any = None, on_epoch=None) -> Self:
+        """Trains on graphs and their classes; a GraphStore may carry the classes itself."""
+        store = as_store(graphs)
+        if y is None:
+            if store.y is None or store.y.is_floating_point():
+                raise DataError("fit needs y: the class of every graph")
+            y = np.asarray(store.info["classes"])[store.y.cpu().numpy()]
+        labels = np.asarray(y)
+        if labels.ndim != 1:
+            raise DataError(f"y must be one class a graph, got shape {labels.shape}")
+        if len(labels) != store.num_graphs:
+            raise DataError(f"{store.num_graphs} graphs but {len(labels)} classes were given")
+        self.classes_, index = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise SettingError(f"all graphs have the class {labels[0]!r}; a classifier needs at least two classes")
+        store = with_targets(store, index)
+        classes = (self.classes_.tolist(), self.classes_.dtype.str)
+        self._fit(store, len(self.classes_), classes, on_epoch)
+        return self
+
+    def predict_proba(self, graphs: Any) -> np.ndarray:
+        """The probability of every class, ``[graphs, classes]``, in the order of ``classes_``."""
+        out = self._run(graphs)[0]
+        return torch.softmax(torch.from_numpy(out), dim=1).numpy()
+
+    def predict(self, graphs: Any) -> np.ndarray:
+        """The most probable class of every graph."""
+        return self.classes_[self._run(graphs)[0].argmax(axis=1)]
+
+    def _set_trained(self, trained: TrainedModel) -> None:
+        super()._set_trained(trained)
+        assert trained.classes is not None
+        values, dtype = trained.classes
+        self.classes_ = np.array(values, dtype=np.dtype(dtype))
+
+
+class SoftMaskRegressor(RegressorMixin, _SoftMaskEstimator):
+    """Predicts one or more numbers for whole graphs with a soft-mask GNN.
+
+    Targets are scaled to mean 0 and deviation 1 in training, and predictions come back in the given unit. Arguments
+    as for :class:`SoftMaskClassifier`.
+    """
+
+    task = "regression"
+
+    def fit(self, graphs: Any, y: Any = None, on_epoch=None) -> Self:
+        """Trains on graphs and their targets, ``[graphs]`` or ``[graphs, targets]``."""
+        store = as_store(graphs)
+        if y is not None:
+            values = np.asarray(y, dtype=np.float64)
+            store = with_targets(store, values)
+            self.one_target_ = values.ndim == 1
+        elif store.y is None or not store.y.is_floating_point():
+            raise DataError("fit needs y: a number for every graph")
+        else:
+            self.one_target_ = store.y.size(1) == 1
+        assert store.y is not None
+        self._fit(store, store.y.size(1), None, on_epoch)
+        return self
+
+    def predict(self, graphs: Any) -> np.ndarray:
+        """The predicted targets, ``[graphs]`` or ``[graphs, targets]``."""
+        out = self._run(graphs)[0] * np.array(self.trained_.std) + np.array(self.trained_.mean)
+        return out[:, 0] if self.one_target_ else out
+
+    def _set_trained(self, trained: TrainedModel) -> None:
+        super()._set_trained(trained)
+        if not hasattr(self, "one_target_"):
+            self.one_target_ = trained.outputs == 1
+
+
+def load_model(path: str | Path, device: str = "auto") -> SoftMaskClassifier | SoftMaskRegressor:
+    """Reads a model file written by ``save`` or ``softmask fit``. Runs no code from the file."""
+    trained = load_trained(path)
+    kind = SoftMaskClassifier if trained.task == "classification" else SoftMaskRegressor
+    model = kind(**trained.settings.to_json(), seed=int(trained.summary.get("seed") or 0), device=device)
+    model._set_trained(trained)
+    return model

@@ -1,0 +1,41 @@
+"""Adam with a learning rate, decay and step count of its own for every replica."""
+
+import torch
+from torch import Tensor
+
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+
+
+class Adam:
+    """Adam (or AdamW) over rows: row ``r`` of every array belongs to replica ``r``.
+
+    Args:
+        flat: the parameters, ``[replicas, entries]``, updated in place.
+        weight_decay: ``[replicas]``.
+        decoupled: AdamW's weight decay instead of Adam's.
+    """
+
+    def __init__(self, flat: Tensor, weight_decay: Tensor, decoupled: bool):
+        self.flat = flat
+        self.mean = torch.zeros_like(flat)
+        self.square = torch.zeros_like(flat)
+        self.steps = torch.zeros(flat.size(0), 1, device=flat.device, dtype=flat.dtype)
+        self.weight_decay = weight_decay.to(flat).unsqueeze(1)
+        self.decays = bool((weight_decay != 0).any())
+        self.decoupled = decoupled
+
+    def step(self, gradient: Tensor, lr: Tensor, active: Tensor) -> None:
+        """One update with rates ``[replicas]``; rows that are not active stay as they are."""
+        on, rate = active.unsqueeze(1), lr.to(self.flat).unsqueeze(1)
+        self.steps += on
+        if self.decays and not self.decoupled:
+            gradient = gradient + self.weight_decay * self.flat
+        self.mean.copy_(torch.where(on, self.mean.lerp(gradient, 1 - BETA1), self.mean))
+        self.square.copy_(torch.where(on, BETA2 * self.square + (1 - BETA2) * gradient * gradient, self.square))
+        # A replica that never stepped divides by 1 - beta^0 = 0; `on` keeps the result out.
+        mean = self.mean / (1 - BETA1**self.steps)
+        spread = (self.square / (1 - BETA2**self.steps)).sqrt() + EPS
+        change = rate * mean / spread
+        if self.decays and self.decoupled:
+            change = change + rate * self.weight_decay * self.flat
+        self.flat.copy_(torch.where(on, self.flat - change, self.flat))

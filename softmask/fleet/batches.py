@@ -1,0 +1,129 @@
+"""Which graphs go into which batch, and the batch itself, by index arithmetic on the store's device."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from softmask.data.store import GraphStore
+from softmask.ops import Neighbours
+from softmask.ops.keyed import keyed_bits
+
+
+class Plan(NamedTuple):
+    """How the graphs of one part are dealt into batches, for all replicas.
+
+    The graphs of a replica, ordered by falling size, form groups of as many graphs as there are batches; every batch
+    gets one graph of each group, a random one when shuffled. So each graph comes once an epoch, all batches are
+    almost equally large, and the largest possible batch is known beforehand: shapes never change.
+
+    Args:
+        graphs: ``[replicas, most]``, graph ids by falling size, -1 behind the last.
+        count: ``[replicas]``, how many graphs each replica has.
+        batches: ``[replicas]``, into how many batches they are dealt.
+        steps: the most batches of any replica.
+        slots: the most graphs of any batch.
+        nodes: the most nodes of any batch, over all shuffles.
+        padding: the share of nodes that are padding, in the mean over batches.
+    """
+
+    graphs: Tensor
+    count: Tensor
+    batches: Tensor
+    steps: int
+    slots: int
+    nodes: int
+    padding: float
+
+
+def plan(parts: Sequence[np.ndarray | Sequence[int]], sizes: Tensor, batch_size: int) -> Plan:
+    """Plans the batches of one part of every replica: at most `batch_size` graphs in each."""
+    size = sizes.cpu().numpy()
+    ids = [np.asarray(part, dtype=np.int64) for part in parts]
+    ids = [part[np.argsort(-size[part], kind="stable")] for part in ids]
+    batches = [-(-len(part) // batch_size) for part in ids]
+    # The first graph of each group is its largest.
+    nodes = max(int(size[part[::n]].sum()) for part, n in zip(ids, batches))
+    most = max(len(part) for part in ids)
+    graphs = np.full((len(ids), most), -1, dtype=np.int64)
+    for row, part in zip(graphs, ids):
+        row[: len(part)] = part
+    used = np.array([size[part].sum() / n for part, n in zip(ids, batches)])
+    return Plan(
+        graphs=torch.from_numpy(graphs).to(sizes.device),
+        count=torch.tensor([len(part) for part in ids], device=sizes.device),
+        batches=torch.tensor(batches, device=sizes.device),
+        steps=max(batches),
+        slots=max(-(-len(part) // n) for part, n in zip(ids, batches)),
+        nodes=max(nodes, 1),
+        padding=float(1 - used.mean() / max(nodes, 1)),
+    )
+
+
+def deal(plan: Plan, keys: Tensor | None = None) -> Tensor:
+    """The graphs of every batch, ``[steps, replicas, slots]``, -1 for none; shuffled within groups by the keys."""
+    replicas, most = plan.graphs.shape
+    place = torch.arange(most, device=plan.graphs.device).expand(replicas, most)
+    graphs = plan.graphs
+    if keys is not None:
+        group = place // plan.batches.unsqueeze(1)
+        # Behind the last graph stands padding; it must stay there.
+        group = torch.where(graphs < 0, most, group)
+        order = ((group << 32) + keyed_bits(keys.unsqueeze(1), place)).argsort(dim=1)
+        graphs = graphs.gather(1, order)
+    step = torch.arange(plan.steps, device=graphs.device).reshape(-1, 1, 1)
+    slot = torch.arange(plan.slots, device=graphs.device)
+    batches = plan.batches.reshape(1, -1, 1)
+    source = slot * batches + step
+    there = (step < batches) & (source < plan.count.reshape(1, -1, 1))
+    table = graphs.unsqueeze(0).expand(plan.steps, -1, -1)
+    return torch.where(there, table.gather(2, source.clamp(max=most - 1)), -1)
+
+
+class Batch(NamedTuple):
+    """One batch of every replica, padded: the leading dimension is the replica.
+
+    Args:
+        x: the nodes' input, ``[replicas, nodes]`` tokens or ``[replicas, nodes, channels]``.
+        neighbours: start, end and base ``[replicas, nodes]``; col is the store's own.
+        batch: ``[replicas, nodes]``, the slot of each node's graph, -1 for padding.
+        graphs: ``[replicas, slots]``, graph ids, -1 for an empty slot.
+    """
+
+    x: Tensor
+    neighbours: Neighbours
+    batch: Tensor
+    graphs: Tensor
+
+    def in_dims(self) -> tuple[int, Neighbours, int]:
+        """What vmap must know of x, neighbours and batch: the store's own arrays are shared by all replicas."""
+        shared = ("col", "col_t")
+        dims = (None if n in shared or t is None else 0 for n, t in self.neighbours._asdict().items())
+        return 0, Neighbours(*dims), 0  # type: ignore[arg-type]
+
+
+def assemble(store: GraphStore, x: Tensor, graphs: Tensor, nodes: int) -> Batch:
+    """Builds one batch of every replica from graph ids ``[replicas, slots]``, padded to `nodes` nodes."""
+    there = graphs >= 0
+    ids = graphs.clamp(min=0)
+    size = torch.where(there, store.node_ptr[ids + 1] - store.node_ptr[ids], 0)
+    last = size.cumsum(dim=1)
+    place = torch.arange(nodes, device=graphs.device).expand(graphs.size(0), nodes).contiguous()
+    slot = torch.searchsorted(last, place, right=True)
+    padding = slot >= graphs.size(1)
+    slot = slot.clamp(max=graphs.size(1) - 1)
+    first = (last - size).gather(1, slot)
+    node = store.node_ptr[ids].gather(1, slot) + place - first
+    node = torch.where(padding, 0, node)
+
+    def rows(ptr: Tensor) -> tuple[Tensor, Tensor]:
+        start = ptr[node]
+        return start, torch.where(padding, start, ptr[node + 1])
+
+    transposed: tuple[Tensor | None, Tensor | None] = (None, None)
+    if store.row_ptr_t is not None:
+        transposed = rows(store.row_ptr_t)
+    neighbours = Neighbours(*rows(store.row_ptr), store.col, first, *transposed, store.col_t)
+    return Batch(x[node], neighbours, torch.where(padding, -1, slot), graphs)

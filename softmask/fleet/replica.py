@@ -1,0 +1,55 @@
+"""One model of a fleet: its seed, its graphs, its rates."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from softmask.errors import SettingError
+
+
+@dataclass(frozen=True, eq=False)
+class Replica:
+    """One model of a fleet. Its result follows from these fields alone, whatever trains beside it.
+
+    Args:
+        seed: for the initial weights, the shuffles and the dropout.
+        train: ids of the graphs to train on.
+        evaluate: parts to evaluate after every epoch, by name: ``{"test": ids}``.
+        lr: the learning rate.
+        decay, decay_every: the rate is multiplied by ``decay`` every ``decay_every`` epochs.
+        dropout: the dropout rate, or ``None`` to keep the model's own.
+        weight_decay: of Adam, or decoupled with AdamW.
+        target: the column of the store's targets to learn, or ``None`` for all.
+    """
+
+    seed: int
+    train: np.ndarray | Sequence[int]
+    evaluate: Mapping[str, np.ndarray | Sequence[int]] = field(default_factory=dict)
+    lr: float = 5e-4
+    decay: float = 1.0
+    decay_every: int = 50
+    dropout: float | None = None
+    weight_decay: float = 0.0
+    target: int | None = None
+
+    def check(self, num_graphs: int, place: int) -> None:
+        """Refuses ids that are out of range or missing, and rates that make no sense, before any work starts."""
+        where = f"replica {place} (seed {self.seed})"
+        for name, ids in {"train": self.train, **self.evaluate}.items():
+            array = np.asarray(ids)
+            if array.size == 0:
+                raise SettingError(f"{where}: the part {name!r} has no graphs")
+            if array.dtype.kind not in "iu":
+                raise SettingError(f"{where}: the part {name!r} must hold graph numbers, got {array.dtype}")
+            outside = array[(array < 0) | (array >= num_graphs)]
+            if outside.size:
+                raise SettingError(
+                    f"{where}: the part {name!r} names graph {outside[0]}; there are graphs 0 to {num_graphs - 1}"
+                )
+        if not self.lr > 0:
+            raise SettingError(f"{where}: the learning rate must be positive, got {self.lr}")
+        if not 0 < self.decay <= 1 or self.decay_every < 1:
+            raise SettingError(f"{where}: decay must lie in (0, 1] and decay_every be at least 1")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise SettingError(f"{where}: dropout must be at least 0 and below 1, got {self.dropout}")

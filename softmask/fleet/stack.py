@@ -1,0 +1,63 @@
+"""The parameters of all replicas as one array, one row a replica."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+# Every parameter begins at a multiple of this many entries, so that matrix kernels can read 16 bytes at once.
+_ALIGNMENT = 8
+
+
+class Stack:
+    """The parameters of all replicas as one array ``[replicas, entries]``, and as named views into it.
+
+    An update of :attr:`flat` is an update of all models; the state of replica ``r`` is row ``r``.
+
+    Args:
+        make_model: builds one model; its initial weights are drawn under each replica's seed.
+        seeds: one for each replica.
+        device, dtype: where and in which precision the parameters live.
+    """
+
+    def __init__(
+        self, make_model: Callable[[], Module], seeds: Sequence[int], device: torch.device, dtype: torch.dtype
+    ):
+        models = []
+        with torch.random.fork_rng(devices=[]):
+            for seed in seeds:
+                torch.manual_seed(seed)
+                models.append(make_model())
+        self.model = models[0].to(device, dtype)
+        self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
+        self.offsets: dict[str, int] = {}
+        entries = 0
+        for name, shape in self.shapes.items():
+            self.offsets[name] = entries
+            entries += -(-shape.numel() // _ALIGNMENT) * _ALIGNMENT
+        self.flat = torch.zeros(len(models), entries, device=device, dtype=dtype)
+        for row, model in zip(self.flat, models):
+            for name, p in model.named_parameters():
+                self._view(row, name).copy_(p.detach())
+        # Leaves that share the memory of `flat`; their gradients are gathered by `gradient`.
+        self.parameters = {name: self._view(self.flat, name).detach().requires_grad_() for name in self.shapes}
+
+    def _view(self, flat: Tensor, name: str) -> Tensor:
+        begin, shape = self.offsets[name], self.shapes[name]
+        return flat[..., begin : begin + shape.numel()].unflatten(-1, shape)
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """Named views of an array laid out as :attr:`flat`."""
+        return {name: self._view(flat, name) for name in self.shapes}
+
+    def gradient(self, out: Tensor) -> None:
+        """Writes the gradients of the parameters into an array laid out as :attr:`flat`, and clears them."""
+        for name, p in self.parameters.items():
+            if p.grad is not None:
+                self._view(out, name).copy_(p.grad)
+            p.grad = None
+
+    def state(self, flat: Tensor, replica: int) -> dict[str, Tensor]:
+        """The state dict of one replica, on the CPU."""
+        return {name: self._view(flat[replica], name).detach().cpu().clone() for name in self.shapes}

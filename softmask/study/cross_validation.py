@@ -1,0 +1,105 @@
+"""Cross validation: every fold of every run trains in one fleet."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from softmask.data.features import Features
+from softmask.data.splits import stratified_folds
+from softmask.data.store import GraphStore
+from softmask.errors import SettingError
+from softmask.fleet import Fleet, Replica, Trouble
+from softmask.study.settings import Settings
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """The outcome of a cross validation.
+
+    Args:
+        metric: ``[runs, folds]``, accuracy or mean absolute error on the held-out fold after the last epoch. No
+            epoch was chosen, so nothing was fitted to the held-out folds.
+        curve: ``[runs, folds, epochs]``, the same after every epoch.
+        folds: the held-out graphs of each fold, by run.
+        weights: the trained weights of each fold of each run, run by run.
+        features: what the models saw of a node.
+        troubles: models that diverged.
+        interrupted: whether the user stopped it before its last epoch.
+    """
+
+    metric: np.ndarray
+    curve: np.ndarray
+    folds: list[list[np.ndarray]]
+    weights: list[dict[str, torch.Tensor]]
+    features: Features
+    troubles: list[Trouble]
+    interrupted: bool
+
+
+def cross_validate(
+    store: GraphStore,
+    settings: Settings,
+    folds: int = 10,
+    runs: int = 1,
+    seed: int = 0,
+    device: str = "cpu",
+    on_epoch: Callable[[int, float], None] | None = None,
+) -> CrossValidation:
+    """Trains on all folds but one and tests on that one, for every fold and run; run r splits with seed + r.
+
+    Args:
+        store: the graphs, with classes or targets.
+        settings: the model and its training.
+        folds: into how many parts the graphs are split (stratified for classes).
+        runs: how many times, each with new folds and new weights.
+        seed: of the first run.
+        device: where to train.
+        on_epoch: called with the epoch and the mean metric so far.
+    """
+    if store.y is None:
+        raise SettingError("the graphs have no classes or targets to learn")
+    if runs < 1:
+        raise SettingError(f"runs must be at least 1, got {runs}")
+    classes = not store.y.is_floating_point()
+    y = store.y.cpu().numpy()
+    if classes:
+        y = np.asarray(store.info["classes"])[y]
+    features = Features.of(store, attributes=settings.attributes)
+    replicas, tests = [], []
+    for run in range(seed, seed + runs):
+        split = stratified_folds(y, folds, run)
+        tests.append([test for _, test in split])
+        for fold, (train, test) in enumerate(split):
+            replicas.append(
+                Replica(
+                    seed=run * 1000 + fold,
+                    train=train,
+                    evaluate={"test": test},
+                    lr=settings.lr,
+                    decay=settings.decay,
+                    decay_every=settings.decay_every,
+                )
+            )
+    task = "classification" if classes else "regression"
+    outputs = len(store.info["classes"]) if classes else store.y.size(1)
+    fleet = Fleet(
+        lambda: settings.build(features, outputs, task),
+        store,
+        features(store),
+        replicas,
+        batch_size=settings.batch_size,
+        loss="cross_entropy" if classes else "mse",
+        device=device,
+    )
+
+    def report(epoch: int, metrics: dict[str, np.ndarray]) -> None:
+        if on_epoch is not None:
+            on_epoch(epoch, float(metrics["test"].mean()))
+
+    history = fleet.train(settings.epochs, on_epoch=report)
+    curve = history.metric["test"].reshape(runs, folds, -1)
+    return CrossValidation(
+        curve[..., -1], curve, tests, history.weights, features, history.troubles, history.interrupted
+    )

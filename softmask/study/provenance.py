@@ -1,0 +1,63 @@
+"""Where a result comes from: what a reader needs to get it again, and nothing about whose machine it was."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("softmask", "torch", "torch_geometric", "numpy", "scipy", "pyarrow")
+
+
+def provenance(command: list[str] | None = None, **more: Any) -> dict[str, Any]:
+    """Commit, versions, device, date and command of a result, as plain JSON.
+
+    Args:
+        command: the command that makes it; by default the one running, its program by its bare name.
+        more: what else belongs to it, such as the data's content hash and the seed.
+    """
+    if command is None:
+        command = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    return {
+        "command": " ".join(command),
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        **_commit(),
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "device": _device(),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        **more,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> dict[str, Any]:
+    """The commit of the source, and whether it was changed since; both None outside a checkout."""
+    folder = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        answer = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=20)
+        return answer.stdout.strip()
+
+    try:
+        # The source may lie inside an environment inside some other checkout, whose commit would say nothing.
+        if not git("ls-files", __file__):
+            return {"commit": None, "dirty": None}
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "."))}
+    except (OSError, subprocess.SubprocessError):
+        return {"commit": None, "dirty": None}
+
+
+def _device() -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

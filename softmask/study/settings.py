@@ -1,0 +1,71 @@
+"""The settings of one model and its training."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from softmask.data.features import Features
+from softmask.errors import SettingError
+from softmask.nn import VARIANTS, SoftMaskGNN
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one model and its training.
+
+    Args:
+        variant: ``smg``, ``smg-jk``, ``m-smg`` or ``m-smg-jk``.
+        hidden: size of the hidden vectors.
+        layers: number of soft-mask layers.
+        epochs: how often every training graph is seen.
+        lr: learning rate of Adam.
+        decay, decay_every: the rate is multiplied by ``decay`` every ``decay_every`` epochs.
+        batch_size: graphs in a batch.
+        dropout: dropout in the head.
+        readout: ``sum`` or ``mean``.
+        attributes: use the continuous node attributes beside the labels.
+    """
+
+    variant: str = "smg-jk"
+    hidden: int = 64
+    layers: int = 3
+    epochs: int = 200
+    lr: float = 1e-3
+    decay: float = 1.0
+    decay_every: int = 50
+    batch_size: int = 128
+    dropout: float = 0.5
+    readout: Literal["sum", "mean"] = "sum"
+    attributes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise SettingError(f"unknown variant {self.variant!r}; known are {', '.join(VARIANTS)}")
+        if self.readout not in ("sum", "mean"):
+            raise SettingError(f"readout must be 'sum' or 'mean', got {self.readout!r}")
+        for name in ("hidden", "layers", "epochs", "decay_every", "batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise SettingError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not self.lr > 0:
+            raise SettingError(f"lr must be positive, got {self.lr}")
+        if not 0 < self.decay <= 1:
+            raise SettingError(f"decay must lie in (0, 1], got {self.decay}")
+        if not 0 <= self.dropout < 1:
+            raise SettingError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+
+    def build(self, features: Features, outputs: int, task: str) -> SoftMaskGNN:
+        """A model with fresh weights for these settings."""
+        return SoftMaskGNN(
+            features.channels,
+            self.hidden,
+            self.layers,
+            outputs,
+            readout=self.readout,
+            dropout=self.dropout,
+            head="classifier" if task == "classification" else "regressor",
+            **VARIANTS[self.variant],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return asdict(self)

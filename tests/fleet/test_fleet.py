@@ -1,0 +1,208 @@
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_geometric.loader import DataLoader
+
+from softmask.data import Features
+from softmask.data.convert import with_targets
+from softmask.data.synthetic import motif
+from softmask.errors import SettingError
+from softmask.fleet import Fleet, Replica
+from softmask.nn import SoftMaskGNN
+
+
+@pytest.fixture(scope="module")
+def store():
+    return motif(num_graphs=40, seed=1)
+
+
+def _fleet(store, replicas, dtype=torch.float64, dropout=0.5, batch_size=8, **options):
+    features = Features.of(store)
+    outputs = 2 if not store.y.is_floating_point() else store.y.size(1)
+    return Fleet(
+        lambda: SoftMaskGNN(features.channels, 8, 2, outputs, jk=True, dropout=dropout),
+        store,
+        features(store),
+        replicas,
+        batch_size=batch_size,
+        dtype=dtype,
+        **options,
+    )
+
+
+def _replicas(n):
+    rng = np.random.default_rng(0)
+    made = []
+    for seed in range(n):
+        ids = rng.permutation(40)
+        # Parts of different sizes, so that the replicas take different numbers of steps.
+        cut = 24 + seed
+        made.append(Replica(seed, ids[:cut], {"test": ids[cut:]}, lr=1e-2 / (1 + seed), decay=0.9, decay_every=2))
+    return made
+
+
+def _difference(a, b):
+    return max((a[name] - b[name]).abs().max().item() for name in a)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
+def test_a_replica_does_not_depend_on_its_company(store, dtype, tolerance):
+    replicas = _replicas(4)
+    together = _fleet(store, replicas, dtype).train(10)
+    turned = _fleet(store, replicas[::-1], dtype).train(10)
+    for r, replica in enumerate(replicas):
+        alone = _fleet(store, [replica], dtype).train(10)
+        assert _difference(alone.weights[0], together.weights[r]) < tolerance
+        assert _difference(alone.weights[0], turned.weights[-1 - r]) < tolerance
+        np.testing.assert_allclose(alone.metric["test"][0], together.metric["test"][r], atol=1e-6)
+        np.testing.assert_allclose(alone.loss["test"][0], together.loss["test"][r], atol=10 * tolerance)
+
+
+def test_the_fleet_trains_as_a_plain_pytorch_loop_does(store):
+    """The same graphs in each batch, PyG's batching, torch.optim.Adam, one model: the same weights."""
+    from softmask.fleet.batches import deal
+    from softmask.ops.keyed import fold_key
+
+    replica = Replica(3, np.arange(30), {"test": np.arange(30, 40)}, lr=5e-3, decay=0.5, decay_every=2, weight_decay=0.01)
+    fleet = _fleet(store, [replica], dropout=0.0)
+    torch.manual_seed(3)
+    features = Features.of(store)
+    model = SoftMaskGNN(features.channels, 8, 2, 2, jk=True, dropout=0.0).double()
+    adam = torch.optim.Adam(model.parameters(), lr=5e-3, weight_decay=0.01)
+    decay = torch.optim.lr_scheduler.StepLR(adam, 2, 0.5)
+    x = F.one_hot(features(store), features.channels).double()
+    data = [store[g] for g in range(len(store))]
+    for g, item in enumerate(data):
+        item.x = x[int(store.node_ptr[g]) : int(store.node_ptr[g + 1])]
+    losses = []
+    for epoch in range(1, 6):
+        model.train()
+        for graphs in deal(fleet.train_plan, fold_key(fold_key(fleet.keys, 1), epoch))[:, 0]:
+            chosen = graphs[graphs >= 0].tolist()
+            batch = next(iter(DataLoader([data[g] for g in chosen], batch_size=len(chosen))))
+            adam.zero_grad()
+            F.cross_entropy(model(batch.x, batch.edge_index, batch.batch), store.y[chosen]).backward()
+            adam.step()
+        decay.step()
+        model.eval()
+        batch = next(iter(DataLoader(data[30:], batch_size=10)))
+        with torch.no_grad():
+            losses.append(F.cross_entropy(model(batch.x, batch.edge_index, batch.batch), store.y[30:]).item())
+    history = fleet.train(5)
+    assert _difference(history.weights[0], dict(model.named_parameters())) < 1e-10
+    np.testing.assert_allclose(history.loss["test"][0], losses, rtol=1e-9)
+
+
+def test_adamw_is_torchs(store):
+    replica = Replica(0, np.arange(40), lr=5e-3, weight_decay=0.1)
+    fleet = _fleet(store, [replica], dropout=0.0, batch_size=40, adamw=True)
+    torch.manual_seed(0)
+    features = Features.of(store)
+    model = SoftMaskGNN(features.channels, 8, 2, 2, jk=True, dropout=0.0).double()
+    adam = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.1)
+    batch = next(iter(DataLoader([store[g] for g in range(40)], batch_size=40)))
+    for _ in range(5):
+        adam.zero_grad()
+        F.cross_entropy(model(features(store), batch.edge_index, batch.batch), store.y).backward()
+        adam.step()
+    assert _difference(fleet.train(5).weights[0], dict(model.named_parameters())) < 1e-10
+
+
+def test_regression_targets_are_scaled_in_float64_and_errors_come_in_their_unit(store):
+    # Like total energies: about -400 with differences of interest below 0.01.
+    y = -400 + 0.01 * store.sizes.double().numpy() / 40
+    energies = with_targets(store, np.stack([y, 1000 * y], axis=1))
+    ids = np.arange(40)
+    replicas = [Replica(s, ids[:30], {"test": ids[30:]}, target=s, lr=5e-3) for s in (0, 1)]
+    fleet = Fleet(
+        lambda: SoftMaskGNN(Features.of(store).channels, 8, 2, 1, dropout=0.0, head="regressor"),
+        energies,
+        Features.of(store)(store),
+        replicas,
+        batch_size=8,
+        loss="mse",
+    )
+    np.testing.assert_allclose(fleet.mean.squeeze(1), [y[:30].mean(), 1000 * y[:30].mean()], rtol=1e-14)
+    history = fleet.train(60)
+    spread = y[30:].std()
+    assert history.metric["test"][0, -1] < spread
+    assert history.metric["test"][1, -1] < 1000 * spread
+    assert history.metric["test"][1, -1] > 10 * history.metric["test"][0, -1]
+
+
+def test_a_diverging_replica_is_named_and_touches_no_other(store):
+    healthy = _replicas(2)
+    wild = Replica(7, np.arange(30), {"test": np.arange(30, 40)}, lr=1e300)
+    alone = _fleet(store, healthy).train(6)
+    beside = _fleet(store, [healthy[0], wild, healthy[1]]).train(6)
+    assert _difference(alone.weights[0], beside.weights[0]) < 1e-9
+    assert _difference(alone.weights[1], beside.weights[2]) < 1e-9
+    assert [(t.replica, t.seed) for t in beside.troubles] == [(1, 7)]
+    assert "learning rate" in str(beside.troubles[0])
+
+
+def test_the_best_epoch_is_kept_on_request(store):
+    replicas = _replicas(3)
+    history = _fleet(store, replicas).train(8, keep="test")
+    best = history.metric["test"].argmax(axis=1) + 1
+    assert history.epoch.tolist() == best.tolist()
+    for r, epochs in enumerate(best):
+        again = _fleet(store, replicas).train(int(epochs))
+        assert _difference(again.weights[r], history.weights[r]) == 0
+
+
+def test_ctrl_c_ends_the_training_after_the_epoch(store):
+    def interrupt(epoch, metrics):
+        if epoch == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    replicas = _replicas(2)
+    history = _fleet(store, replicas).train(50, on_epoch=interrupt)
+    assert history.interrupted
+    assert history.epochs in (3, 4)
+    expected = _fleet(store, replicas).train(history.epochs)
+    assert _difference(history.weights[0], expected.weights[0]) == 0
+
+
+def test_dropout_may_differ_from_replica_to_replica(store):
+    ids = np.arange(40)
+    none, half = (Replica(0, ids, dropout=p, lr=1e-2) for p in (0.0, 0.5))
+    both = _fleet(store, [none, half]).train(3)
+    assert _difference(both.weights[0], _fleet(store, [Replica(0, ids, lr=1e-2)], dropout=0.0).train(3).weights[0]) < 1e-9
+    assert _difference(both.weights[0], both.weights[1]) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("replica", "words"),
+    [
+        (Replica(0, []), "no graphs"),
+        (Replica(0, [0, 40]), "graph 40"),
+        (Replica(0, [-1]), "graph -1"),
+        (Replica(0, [0.5]), "graph numbers"),
+        (Replica(0, [0], {"test": []}), "no graphs"),
+        (Replica(0, [0], lr=0.0), "learning rate"),
+        (Replica(0, [0], lr=float("nan")), "learning rate"),
+        (Replica(0, [0], decay=2.0), "decay"),
+        (Replica(0, [0], dropout=1.0), "dropout"),
+    ],
+)
+def test_bad_replicas_are_refused_before_any_work(store, replica, words):
+    with pytest.raises(SettingError, match=words):
+        _fleet(store, [replica])
+
+
+def test_other_bad_input(store):
+    with pytest.raises(SettingError, match="at least one"):
+        _fleet(store, [])
+    with pytest.raises(SettingError, match="unknown loss"):
+        _fleet(store, _replicas(1), loss="hinge")
+    with pytest.raises(SettingError, match="same names"):
+        _fleet(store, [*_replicas(1), Replica(0, [0])])
+    with pytest.raises(SettingError, match="no such part"):
+        _fleet(store, _replicas(1)).train(1, keep="valid")
+    with pytest.raises(SettingError, match="epochs"):
+        _fleet(store, _replicas(1)).train(0)
