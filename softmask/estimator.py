@@ -78,7 +78,8 @@ class _SoftMaskEstimator(BaseEstimator):
             device=device,
         )
         history = fleet.train(settings.epochs, on_epoch=on_epoch)
-        model = settings.build(features, outputs, self.task)
+        with torch.random.fork_rng(devices=[]):
+            model = settings.build(features, outputs, self.task)
         model.load_state_dict(history.weights[0])
         self.loss_curve_ = history.train_loss[0]
         self.troubles_ = [str(t) for t in history.troubles]
@@ -177,7 +178,8 @@ class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
 
     def predict(self, graphs: Any) -> np.ndarray:
         """The most probable class of every graph."""
-        return self.classes_[self._run(graphs)[0].argmax(axis=1)]
+        out = self._run(graphs)[0]
+        return self.classes_[out.argmax(axis=1)]
 
     def _set_trained(self, trained: TrainedModel) -> None:
         super()._set_trained(trained)

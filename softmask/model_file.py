@@ -116,7 +116,8 @@ def _build(head: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedMod
     # On the meta device a model of any claimed size costs no memory; only sizes that the tensors bear out are built.
     with torch.device("meta"):
         _compare(settings.build(features, outputs, head["task"]), tensors)
-    model = settings.build(features, outputs, head["task"])
+    with torch.random.fork_rng(devices=[]):
+        model = settings.build(features, outputs, head["task"])
     model.load_state_dict(tensors)
     return TrainedModel(
         task=head["task"],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 with warnings.catch_warnings():
-    # PyG calls torch.jit.script when it is imported, which torch says is deprecated. Other warnings are errors.
+    # PyG calls torch.jit.script when it is imported, which torch says is deprecated.
     warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
     import torch_geometric  # noqa: F401
 

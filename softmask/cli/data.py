@@ -20,7 +20,8 @@ app = typer.Typer(
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="TU folder or zip, packed store, or a name.")]
 DataDir = Annotated[
-    Path | None, typer.Option(help="Folder in which names are looked for, before SOFTMASK_DATA and the downloads.")
+    Path | None,
+    typer.Option(help="Folder in which names are looked for, before SOFTMASK_DATA and the downloads."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -33,12 +34,12 @@ def list_sets(data_dir: DataDir = None, as_json: Json = False) -> None:
     rows: list[dict[str, Any]] = []
     for name, known in TU_SETS.items():
         try:
-            where = str(find(name, data_dir))
+            where: str | None = str(find(name, data_dir))
         except DataError:
             if data_dir is not None and not data_dir.is_dir():
                 raise
             where = None
-        row = {"name": name, "kind": "TU", "graphs": known.graphs, "classes": known.classes}
+        row: dict[str, Any] = {"name": name, "kind": "TU", "graphs": known.graphs, "classes": known.classes}
         rows.append(row | {"nodes": known.nodes, "edges": known.edges, "where": where})
     rows += [{"name": name, "kind": "synthetic", "where": "made on the spot"} for name in SYNTHETIC]
     if as_json:
@@ -49,7 +50,10 @@ def list_sets(data_dir: DataDir = None, as_json: Json = False) -> None:
         table.add_column(column, justify="right")
     table.add_column("where", overflow="fold")
     for row in rows:
-        numbers = [f"{row[c]:,}" if c in row else "any" * (c == "graphs") for c in ("graphs", "classes", "nodes", "edges")]
+        numbers = [
+            f"{row[c]:,}" if c in row else "any" * (c == "graphs")
+            for c in ("graphs", "classes", "nodes", "edges")
+        ]
         table.add_row(row["name"], *numbers, escape(row["where"] or f"softmask data get {row['name']}"))
     _console().print(table)
 
@@ -57,7 +61,9 @@ def list_sets(data_dir: DataDir = None, as_json: Json = False) -> None:
 @app.command(epilog="Example: softmask data get MUTAG")
 def get(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names in the TU collection.")],
-    data_dir: Annotated[Path | None, typer.Option(help="Folder for the zip files; by default the cache.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder for the zip files; by default the cache.")
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Download even what is there.")] = False,
 ) -> None:
     """Download sets of the TU collection. Any name of the collection will do, not only the listed ones."""

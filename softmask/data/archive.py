@@ -1,4 +1,4 @@
-"""Zip files of strangers: members are looked at before they are opened, and nothing is ever extracted by its path."""
+"""Zip files of strangers: looked at before they are opened, and nothing is ever extracted by its path."""
 
 import io
 import lzma
@@ -10,9 +10,9 @@ from pathlib import Path
 from softmask.errors import DataError
 
 MAX_BYTES = 4 * 2**30
-"""The most that all text files of an archive may hold, unpacked. COLLAB, the largest set of the paper, has 364 MB."""
+"""The most that an archive may hold, unpacked. COLLAB, the largest set of the paper, has 364 MB."""
 MAX_RATIO = 1000
-"""The most a large member may shrink. Runs of equal lines in real sets shrink by a few hundred, bombs by thousands."""
+"""The most a large member may shrink. Runs of equal lines in real sets shrink by a few hundred."""
 RATIO_FROM = 64 * 2**20
 """Smaller members do no harm, whatever their ratio."""
 
@@ -51,13 +51,14 @@ def _check(path: Path, members: list[zipfile.ZipInfo]) -> None:
         parts = re.split(r"[/\\]", member.orig_filename)
         if ".." in parts or parts[0] == "" or re.match(r"[A-Za-z]:", member.orig_filename):
             raise DataError(
-                f"{path}: the archive holds the path {member.orig_filename!r}, which leads out of it; not read. "
-                "Use an archive from a source that you trust"
+                f"{path}: the archive holds the path {member.orig_filename!r}, which leads out of it; not "
+                "read. Use an archive from a source that you trust"
             )
         if member.file_size > RATIO_FROM and member.file_size > MAX_RATIO * member.compress_size:
             raise DataError(
-                f"{path}: {member.filename} would unpack from {member.compress_size} to {member.file_size} bytes, "
-                f"more than {MAX_RATIO} to 1; not read. If it is what you want, unpack it yourself and give the folder"
+                f"{path}: {member.filename} would unpack from {member.compress_size} to {member.file_size} "
+                f"bytes, more than {MAX_RATIO} to 1; not read. If it is what you want, unpack it yourself "
+                "and give the folder"
             )
     total = sum(member.file_size for member in members)
     if total > MAX_BYTES:
@@ -68,7 +69,7 @@ def _check(path: Path, members: list[zipfile.ZipInfo]) -> None:
 
 
 class _Member(io.RawIOBase):
-    """A member's stream. zipfile never gives more than the size that `_check` saw, and compares the checksum."""
+    """A member's stream. zipfile gives no more than the size that `_check` saw, and checks the checksum."""
 
     def __init__(self, archive: zipfile.ZipFile, member: str) -> None:
         self._where = f"{archive.filename}: {member}"

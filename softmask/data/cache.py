@@ -26,8 +26,8 @@ def raw_folder() -> Path:
 def cached(key: str, build: Callable[[], GraphStore]) -> GraphStore:
     """The store kept under a key; built, and kept, if there is none or it is damaged.
 
-    Of several processes that ask for the same key at once one builds, the others wait for it. Where the folder cannot
-    be written to, the store is built without being kept.
+    Of several processes that ask for the same key at once one builds, the others wait for it. Where the
+    folder cannot be written to, the store is built without being kept.
 
     Args:
         key: names the content it is built from and the version of what builds it; letters, digits, dashes.

@@ -14,7 +14,7 @@ from softmask.errors import DataError
 
 @dataclass(frozen=True)
 class Counts:
-    """What a set must hold. Edges are undirected ones, a self loop counts once; labels are the distinct values."""
+    """What a set must hold. Edges are undirected ones, a self loop is one; labels are distinct values."""
 
     graphs: int
     classes: int
@@ -42,14 +42,15 @@ TU_SETS: dict[str, Counts] = {
 """The ten sets of the paper, of the TU Dortmund collection."""
 
 SYNTHETIC = ("hierarchy", "motif")
-"""Sets with ground truth, made by :mod:`softmask.data.synthetic`; ``motif:graphs=500,seed=1`` sets size and seed."""
+"""Sets with ground truth, made on the spot; ``motif:graphs=500,seed=1`` sets the size and the seed."""
 
 
 def open_data(data: str | Path, data_dir: Path | None = None) -> GraphStore:
     """Opens a set: a folder or zip file in TU layout, a packed store (``.safetensors``), or a name.
 
     A name is looked for as ``NAME/``, ``NAME.zip`` and ``NAME.safetensors`` in `data_dir`, in the folder that
-    ``SOFTMASK_DATA`` names, and among the downloads. Sets in TU layout are packed once and then kept in the cache.
+    ``SOFTMASK_DATA`` names, and among the downloads. Sets in TU layout are packed once and then kept in the
+    cache.
 
     Args:
         data: a path, or a name of ``softmask data list``.
@@ -97,17 +98,17 @@ def _not_found(name: str) -> str:
     where = "it is no file or folder here, and not in --data-dir, the folder SOFTMASK_DATA, or the downloads"
     if name in TU_SETS:
         return (
-            f"{name}: {where}. Say where it is with --data-dir FOLDER or SOFTMASK_DATA=FOLDER, or download it: "
-            f"softmask data get {name}"
+            f"{name}: {where}. Say where it is with --data-dir FOLDER or SOFTMASK_DATA=FOLDER, or download "
+            f"it: softmask data get {name}"
         )
     close = difflib.get_close_matches(name.upper(), TU_SETS, n=1) or difflib.get_close_matches(
         name, known, n=1
     )
     hint = f"Did you mean {close[0]}? " if close else ""
     return (
-        f"{name}: {where}. {hint}Give a path, say where it is with --data-dir FOLDER or SOFTMASK_DATA=FOLDER, or "
-        f"download it if it is one of the TU collection: softmask data get {close[0] if close else name} "
-        "(known names: softmask data list)"
+        f"{name}: {where}. {hint}Give a path, say where it is with --data-dir FOLDER or "
+        "SOFTMASK_DATA=FOLDER, or download it if it is one of the TU collection: softmask data get "
+        f"{close[0] if close else name} (known names: softmask data list)"
     )
 
 

@@ -94,6 +94,6 @@ def _fetch(name: str, to: Path, progress: Callable[[int, int | None], None] | No
 
 def _otherwise(name: str) -> str:
     return (
-        f"get {name}.zip (or its folder) some other way and say where it is: --data-dir FOLDER on the command, "
-        "or SOFTMASK_DATA=FOLDER"
+        f"get {name}.zip (or its folder) some other way and say where it is: --data-dir FOLDER on the "
+        "command, or SOFTMASK_DATA=FOLDER"
     )

@@ -16,6 +16,8 @@ from softmask.errors import DataError
 
 FORMAT = "softmask graphs"
 FORMAT_VERSION = 1
+KEY = "softmask"
+"""All metadata is one JSON text under this key: safetensors writes several keys in random order."""
 _MAX_HEADER = 100_000_000  # safetensors' own limit
 
 _DTYPES: dict[str, tuple[torch.dtype, ...]] = {
@@ -34,21 +36,21 @@ _DTYPES: dict[str, tuple[torch.dtype, ...]] = {
 
 
 def save_store(store: GraphStore, path: Path) -> None:
-    """Writes a store to one ``.safetensors`` file, to a temporary name first, so that no half file is left."""
+    """Writes a store to one ``.safetensors`` file; to a temporary name first, so no half file is left."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     path = Path(path)
-    metadata = {
+    about = {
         "format": FORMAT,
-        "format_version": str(FORMAT_VERSION),
-        "info": json.dumps(store.info),
+        "format_version": FORMAT_VERSION,
+        "info": store.info,
         "content_hash": store.content_hash(),
     }
     tensors = {name: t.detach().cpu().contiguous() for name, t in store.tensors().items()}
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        save_file(tensors, temporary, metadata=metadata)
+        save_file(tensors, temporary, metadata={KEY: json.dumps(about)})
         temporary.replace(path)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path}: cannot be written ({error})") from None
@@ -59,8 +61,8 @@ def save_store(store: GraphStore, path: Path) -> None:
 def load_store(path: Path, verify: bool = False) -> GraphStore:
     """Opens a store. Its arrays are mapped into memory, not read, until they are used.
 
-    The pointers and neighbours are checked, so that no file can lead to an index out of range. That the content is
-    what was written (its hash) is checked on request only: it reads everything.
+    The pointers and neighbours are checked, so that no file can lead to an index out of range. That the
+    content is what was written (its hash) is checked on request only: it reads everything.
 
     Args:
         path: a file that :func:`save_store` wrote.
@@ -69,7 +71,7 @@ def load_store(path: Path, verify: bool = False) -> GraphStore:
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
-    metadata = _metadata(path)
+    about = _about(path)
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             names = list(file.keys())
@@ -79,21 +81,22 @@ def load_store(path: Path, verify: bool = False) -> GraphStore:
             tensors = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         raise DataError(f"{path}: damaged ({error}); make it again") from None
-    info = _info(path, metadata)
+    info = _info(path, about)
     _check(path, tensors, info)
     store = GraphStore(**tensors, info=info)
-    if verify and store.content_hash() != metadata.get("content_hash"):
+    if verify and store.content_hash() != about.get("content_hash"):
         raise DataError(f"{path}: the content is not what was written (its hash differs); make it again")
     return store
 
 
-def _metadata(path: Path) -> dict[str, Any]:
-    """The header, read by hand: so that a file cut short and a file of another kind have their own messages."""
+def _about(path: Path) -> dict[str, Any]:
+    """Our metadata. Read by hand, so that a file cut short and one of another kind get different messages."""
     try:
         size = path.stat().st_size
         with path.open("rb") as stream:
             length = struct.unpack("<Q", stream.read(8).ljust(8, b"\0"))[0]
-            # A header begins with a brace; it tells a file that was cut short from one that is something else.
+            # A header begins with a brace; it tells a file that was cut short from one that is something
+            # else.
             brace = stream.read(1)
             if size < 10 or brace != b"{" or not 2 <= length <= _MAX_HEADER:
                 raise DataError(f"{path}: not a store: no safetensors file, or its beginning is lost")
@@ -109,35 +112,34 @@ def _metadata(path: Path) -> dict[str, Any]:
             raise
         raise DataError(f"{path}: not a store: its header is no JSON") from None
     metadata = header.get("__metadata__") if isinstance(header, dict) else None
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+    try:
+        about = json.loads(metadata[KEY]) if isinstance(metadata, dict) else None
+    except (KeyError, TypeError, ValueError, RecursionError):
+        about = None
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise DataError(f"{path}: not a store of graphs: a safetensors file of another kind")
     try:
-        version = int(metadata["format_version"])
-        needed = (
-            8
-            + length
-            + max((int(f["data_offsets"][1]) for k, f in header.items() if k[:2] != "__"), default=0)
-        )
-    except (KeyError, TypeError, ValueError, IndexError):
+        version = int(about["format_version"])
+        ends = [int(field["data_offsets"][1]) for name, field in header.items() if name != "__metadata__"]
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
         raise DataError(f"{path}: damaged: its header cannot be understood; make it again") from None
+    needed = 8 + length + max(ends, default=0)
     if version > FORMAT_VERSION:
         raise DataError(
-            f"{path}: format {version}, this softmask reads up to {FORMAT_VERSION}: update softmask, or make it again"
+            f"{path}: format {version}, this softmask reads up to {FORMAT_VERSION}: update softmask, or "
+            "make it again"
         )
     if size < needed:
         raise DataError(f"{path}: truncated: {size} of {needed} bytes; make it again")
-    return metadata
+    return about
 
 
-def _info(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
-    try:
-        info = json.loads(metadata["info"])
-    except (KeyError, TypeError, ValueError, RecursionError):
-        raise DataError(
-            f"{path}: damaged: no information about the set in its header; make it again"
-        ) from None
+def _info(path: Path, about: dict[str, Any]) -> dict[str, Any]:
+    info = about.get("info")
     if not isinstance(info, dict) or not set(info) <= set(INFO_FIELDS):
-        raise DataError(f"{path}: damaged: the information about the set has unknown fields; make it again")
+        raise DataError(
+            f"{path}: damaged: the information about the set is missing or has unknown fields; make it again"
+        )
     for name in ("classes", "targets", "names", "roles"):
         if name in info and not isinstance(info[name], list):
             raise DataError(f"{path}: damaged: {name} is no list; make it again")
@@ -163,7 +165,7 @@ def _check(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None
         ptr, entries = tensors[name], tensors[of]
         need(ptr.dim() == 1 and entries.dim() == 1, f"{name} or {of} is no list")
         fine = ptr.numel() > 0 and int(ptr[0]) == 0 and int(ptr[-1]) == entries.numel() - extra
-        need(fine and bool((ptr.diff() >= 0).all()), f"{name} does not fit {of}")
+        need(fine and bool((ptr[1:] >= ptr[:-1]).all()), f"{name} does not fit {of}")
     graphs, nodes, edges = (tensors[n].numel() for n in ("node_ptr", "row_ptr", "col"))
     graphs, nodes = graphs - 1, nodes - 1
     for name, rows, dims in (
@@ -175,21 +177,16 @@ def _check(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None
             shape = list(tensors[name].shape)
             need(len(shape) == dims and shape[0] == rows, f"{name} has shape {shape}, expected {rows} rows")
     size = torch.repeat_interleave(tensors["node_ptr"].diff(), tensors["node_ptr"].diff()).int()
-    for ptr, col in (("row_ptr", "col"), ("row_ptr_t", "col_t")):
-        if col in tensors and edges:
-            limit = torch.repeat_interleave(size, tensors[ptr].diff())
-            need(
-                int(tensors[col].min()) >= 0 and bool((tensors[col] < limit).all()),
-                f"{col} leads out of a graph",
-            )
-    for name, known, array in (("classes", "classes", "y"), ("roles", "roles", "node_role")):
-        t = tensors.get(array)
-        if t is not None and not t.is_floating_point() and t.numel():
-            need(known in info, f"the names of the {name} are missing")
-            need(
-                0 <= int(t.min()) and int(t.max()) < len(info[known]),
-                f"{array} names one of {name} that is not there",
-            )
+    for _, name, _ in pointers[1:]:
+        if edges:
+            col, limit = tensors[name], torch.repeat_interleave(size, tensors[f"row_ptr{name[3:]}"].diff())
+            need(int(col.min()) >= 0 and bool((col < limit).all()), f"{name} leads out of a graph")
+    for known, array in (("classes", "y"), ("roles", "node_role")):
+        index = tensors.get(array)
+        if index is not None and not index.is_floating_point() and index.numel():
+            need(known in info, f"the names of the {known} are missing")
+            fine = int(index.min()) >= 0 and int(index.max()) < len(info[known])
+            need(fine, f"{array} names one of {known} that is not there")
     need("names" not in info or len(info["names"]) == graphs, "names has not one entry for each graph")
     attributes = [
         tensors[n] for n in ("node_attr", "edge_attr", "y") if n in tensors and tensors[n].is_floating_point()

@@ -21,8 +21,9 @@ Marks = list[tuple[int, Any, dict[str, Any]]]
 def from_networkx(graphs: Sequence[nx.Graph], y: Sequence[Any] | None = None, **info: Any) -> GraphStore:
     """Packs networkx graphs.
 
-    Node and edge data named ``label`` (integers) or ``attr`` (numbers) come along, and so does node data ``role``
-    (strings). An undirected graph's edge becomes two, one each way; nodes are numbered in the graph's own order.
+    Node and edge data named ``label`` (integers) or ``attr`` (numbers) come along, and so does node data
+    ``role`` (strings). An undirected graph's edge becomes two, one each way; nodes are numbered in the
+    graph's own order.
 
     Args:
         graphs: the graphs.
@@ -61,10 +62,11 @@ def from_networkx(graphs: Sequence[nx.Graph], y: Sequence[Any] | None = None, **
 
 
 def to_networkx(store: GraphStore) -> list[nx.Graph]:
-    """All graphs as networkx graphs; labels, attributes and roles as node and edge data, the target as graph data.
+    """All graphs as networkx graphs; labels, attributes and roles as node and edge data, the target as graph
+    data.
 
-    The graphs are directed if the set is, or if the two directions of an edge have different data. Graphs with
-    parallel edges come as multigraphs.
+    The graphs are directed if the set is, or if the two directions of an edge have different data. Graphs
+    with parallel edges come as multigraphs.
     """
     directed = store.directed or not _same_both_ways(store)
     kind = nx.MultiDiGraph if directed else nx.MultiGraph
@@ -105,7 +107,8 @@ def _numbers(things: Marks, key: str, kind: str) -> Tensor | None:
     values = _values(things, key, kind)
     if values is None:
         return None
-    rows, wanted = [], ("integers", "biu") if key == "label" else ("finite numbers", "biuf")
+    rows: list[np.ndarray] = []
+    wanted = ("integers", "biu") if key == "label" else ("finite numbers", "biuf")
     for (g, thing, _), value in zip(things, values):
         try:
             row = np.asarray(value).reshape(-1)

@@ -16,7 +16,7 @@ def from_edges(
     arrays: dict[str, Tensor | None],
     info: dict[str, Any],
 ) -> GraphStore:
-    """Packs graphs given by their edges (local node numbers) and the arrays of all nodes and edges, end to end."""
+    """Packs graphs given by their edges (local node numbers) and arrays over all nodes and edges in turn."""
     size = torch.tensor(sizes, dtype=torch.long)
     node_ptr = torch.cat([size.new_zeros(1), size.cumsum(0)])
     counts = torch.tensor([e.size(1) for e in edge_indices], dtype=torch.long)

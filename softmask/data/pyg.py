@@ -15,9 +15,9 @@ from softmask.errors import DataError
 def from_data(graphs: Sequence[Data], **info: Any) -> GraphStore:
     """Packs PyG ``Data`` objects.
 
-    Floating-point ``x`` and ``edge_attr`` become attributes, integer ones labels; labels beside attributes are taken
-    from ``node_label`` and ``edge_label``. ``y`` with one integer a graph becomes a class, otherwise targets.
-    Duplicate edges and self loops are kept as they are.
+    Floating-point ``x`` and ``edge_attr`` become attributes, integer ones labels; labels beside attributes
+    are taken from ``node_label`` and ``edge_label``. ``y`` with one integer a graph becomes a class,
+    otherwise targets. Duplicate edges and self loops are kept as they are.
     """
     if len(graphs) == 0:
         raise DataError("no graphs were given")
@@ -46,8 +46,9 @@ def from_data(graphs: Sequence[Data], **info: Any) -> GraphStore:
 def to_data(store: GraphStore, graph: int) -> Data:
     """Graph number `graph` as PyG ``Data``; edges are ordered by target, then source.
 
-    ``y`` is the class as it was given where classes are integers, else its index; or the row of targets. Where there
-    are both labels and attributes, ``x`` holds the attributes and ``node_label`` the labels, and the same for edges.
+    ``y`` is the class as it was given where classes are integers, else its index; or the row of targets.
+    Where there are both labels and attributes, ``x`` holds the attributes and ``node_label`` the labels, and
+    the same for edges.
     """
     first, last = store.node_ptr[graph : graph + 2].tolist()
     ptr = store.row_ptr[first : last + 1]

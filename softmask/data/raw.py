@@ -1,6 +1,7 @@
 """The text files of one set in TU layout, wherever they lie: in a folder or in a zip file."""
 
 import hashlib
+import io
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -18,7 +19,8 @@ OPTIONAL = (
 
 
 class RawFiles:
-    """The files ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and so on of one set. Use it in a ``with`` block.
+    """The files ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and so on of one set. Use it in a ``with``
+    block.
 
     ``NAME`` is found from the one file that ends in ``_A.txt``; it may lie at the top or one folder down.
 
@@ -48,7 +50,8 @@ class RawFiles:
 
     def _in_zip(self) -> dict[str, Callable[[], BinaryIO]]:
         archive = self._stack.enter_context(open_zip(self.path))
-        names = [m.filename for m in archive.infolist() if not m.is_dir()]
+        # Not is_dir(), which fails on an empty name.
+        names = [m.filename for m in archive.infolist() if m.filename and not m.filename.endswith("/")]
         return {name: cast(Callable[[], BinaryIO], partial(open_member, archive, name)) for name in names}
 
     def __enter__(self) -> "RawFiles":
@@ -72,11 +75,11 @@ class RawFiles:
             raise DataError(f"{self.where(kind)}: cannot be opened ({error.strerror})") from None
 
     def digest(self) -> str:
-        """SHA-256 over the name of the set and the content of its files; a zip and its folder have the same."""
+        """SHA-256 over the set's name and the content of its files; a zip and its folder have the same."""
         digest = hashlib.sha256(self.name.encode(errors="surrogateescape"))
         for kind in sorted(self._open):
             with self.open(kind) as stream:
-                content = hashlib.file_digest(stream, "sha256")
+                content = hashlib.file_digest(cast(io.BufferedReader, stream), "sha256")
             digest.update(f"\n{kind} {content.hexdigest()}".encode())
         return digest.hexdigest()
 
@@ -110,6 +113,7 @@ def _one_set(path: Path, files: list[str]) -> tuple[str, dict[str, str]]:
     kinds = {known[p.name]: str(p) for p in paths if p.parent == edges[0].parent and p.name in known}
     if "graph_indicator" not in kinds:
         raise DataError(
-            f"{path}: the file {name}_graph_indicator.txt is missing; it says for each node which graph it belongs to"
+            f"{path}: the file {name}_graph_indicator.txt is missing; it says for each node which graph it "
+            "belongs to"
         )
     return name, kinds

@@ -13,7 +13,8 @@ from softmask.errors import DataError
 
 
 def from_smiles(smiles: Sequence[str], y: Sequence[Any] | None = None, **info: Any) -> GraphStore:
-    """Packs molecules given as SMILES: heavy atoms labelled by atomic number, bonds by kind (1, 2, 3; 12 aromatic).
+    """Packs molecules given as SMILES: heavy atoms labelled by atomic number, bonds by kind (1, 2, 3; 12
+    aromatic).
 
     The strings themselves are kept as the names of the graphs, so that :func:`to_smiles` gives them back.
     """

@@ -11,7 +11,7 @@ from softmask.data.store import GraphStore
 
 
 def statistics(store: GraphStore) -> dict[str, Any]:
-    """Counts of a set as plain JSON. ``edges`` are entries of ``col`` (an undirected edge has two, or is one loop)."""
+    """Counts of a set as plain JSON. ``edges`` are entries of ``col``: an undirected edge counts twice."""
     degree = store.degree()
     sizes = store.sizes
     features = Features.of(store)
@@ -83,7 +83,10 @@ def remarks(store: GraphStore) -> list[str]:
             out.append("one class only: nothing to learn")
         out += [f"class {c!r} has {n} graph only" for c, n in classes if n == 1]
     if store.directed:
-        out.append("directed: some edges have no counterpart the other way; messages go from the first node to the second")
+        out.append(
+            "directed: some edges have no counterpart the other way; messages go from the first node to the "
+            "second"
+        )
     if loops := store.info.get("self_loops"):
         out.append(f"{loops} self loops were dropped: the layers never count them")
     return out

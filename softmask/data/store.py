@@ -21,9 +21,9 @@ INFO_FIELDS = ("name", "classes", "targets", "names", "roles", "source", "self_l
 class GraphStore:
     """All graphs of a set as flat arrays, on one device.
 
-    Graph ``g`` owns the nodes ``node_ptr[g]`` to ``node_ptr[g + 1]``; the neighbours of node ``v`` are the entries
-    ``row_ptr[v]`` to ``row_ptr[v + 1]`` of ``col``, counted from the first node of ``v``'s graph. An edge from u to v
-    stands in the row of v.
+    Graph ``g`` owns the nodes ``node_ptr[g]`` to ``node_ptr[g + 1]``; the neighbours of node ``v`` are the
+    entries ``row_ptr[v]`` to ``row_ptr[v + 1]`` of ``col``, counted from the first node of ``v``'s graph. An
+    edge from u to v stands in the row of v.
 
     Args:
         node_ptr: ``[graphs + 1]`` int64, where each graph's nodes begin.
@@ -34,11 +34,12 @@ class GraphStore:
         node_attr: ``[nodes, channels]`` float32 or float64, continuous attributes.
         edge_label: ``[edges, columns]`` int32, in the order of ``col``.
         edge_attr: ``[edges, channels]`` float32 or float64, in the order of ``col``.
-        y: ``[graphs]`` int64, an index into ``info["classes"]``; or ``[graphs, targets]`` float64; or ``None``.
+        y: ``[graphs]`` int64, an index into ``info["classes"]``; or ``[graphs, targets]`` float64; or
+            ``None``.
         node_role: ``[nodes]`` int8, an index into ``info["roles"]``: the ground truth of synthetic sets.
-        info: what is known of the set: ``name``, ``classes`` (the labels as given), ``targets`` (their names),
-            ``names`` (a string for each graph, such as its SMILES), ``roles``, ``source``, ``self_loops`` (dropped by
-            the reader), ``seed``. All of it is plain JSON.
+        info: what is known of the set: ``name``, ``classes`` (the labels as given), ``targets`` (their
+            names), ``names`` (a string for each graph, such as its SMILES), ``roles``, ``source``,
+            ``self_loops`` (dropped by the reader), ``seed``. All of it is plain JSON.
     """
 
     node_ptr: Tensor
@@ -66,10 +67,12 @@ class GraphStore:
 
     @property
     def num_graphs(self) -> int:
+        """Number of graphs."""
         return self.node_ptr.numel() - 1
 
     @property
     def num_nodes(self) -> int:
+        """Number of nodes of all graphs."""
         return self.row_ptr.numel() - 1
 
     @property
@@ -79,10 +82,12 @@ class GraphStore:
 
     @property
     def directed(self) -> bool:
+        """Whether some edge has no counterpart the other way."""
         return self.col_t is not None
 
     @property
     def device(self) -> torch.device:
+        """Where the arrays are."""
         return self.col.device
 
     @property
@@ -112,11 +117,14 @@ class GraphStore:
         loops = self.col == torch.repeat_interleave(own, degree)
         if not bool(loops.any()):
             return degree
-        return degree - torch.bincount(torch.repeat_interleave(nodes, degree)[loops], minlength=self.num_nodes)
+        return degree - torch.bincount(
+            torch.repeat_interleave(nodes, degree)[loops], minlength=self.num_nodes
+        )
 
     def to(self, device: torch.device | str) -> "GraphStore":
         """The same store on another device."""
-        return dataclasses.replace(self, **{name: t.to(device) for name, t in self.tensors().items()})
+        moved: dict[str, Any] = {name: t.to(device) for name, t in self.tensors().items()}
+        return dataclasses.replace(self, **moved)
 
     def select(self, graphs: Tensor | np.ndarray | Iterable[int]) -> "GraphStore":
         """A store of the given graphs, in the given order; or of those where a boolean mask is true."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from softmask.data.convert import from_edges
+from softmask.data.pack import from_edges
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 

@@ -19,8 +19,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?", re.ASCII)
 def read_table(raw: RawFiles, kind: str, dtype: Any, columns: int | None = None) -> list[np.ndarray]:
     """The columns of a file.
 
-    pyarrow reads it. Where pyarrow refuses, a slow pass in Python finds the line to name; if that finds nothing wrong
-    (``+1``, or ``3.0`` for 3), its numbers are taken.
+    pyarrow reads it. Where pyarrow refuses, a slow pass in Python finds the line to name; if that finds
+    nothing wrong (``+1``, or ``3.0`` for 3), its numbers are taken.
 
     Args:
         raw: the files of the set.
@@ -81,7 +81,9 @@ def _width(raw: RawFiles, kind: str) -> int:
         if line:
             width = line.count(",") + 1
             if width > MAX_COLUMNS:
-                raise DataError(f"{raw.where(kind)}, line {number}: {width} numbers; at most {MAX_COLUMNS} are read")
+                raise DataError(
+                    f"{raw.where(kind)}, line {number}: {width} numbers; at most {MAX_COLUMNS} are read"
+                )
             return width
     raise _empty(raw, kind)
 
@@ -110,7 +112,7 @@ def _read_slowly(raw: RawFiles, kind: str, dtype: np.dtype, width: int) -> list[
         return [np.frombuffer(column, dtype=code).astype(dtype) for column in columns]
 
 
-def _number(field: str, dtype: np.dtype, where: str) -> float | int:
+def _number(field: str, dtype: np.dtype, where: str) -> Any:
     if dtype.kind == "f":
         try:
             return float(field.replace("_", "?"))

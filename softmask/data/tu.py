@@ -20,9 +20,9 @@ def read_tu(path: Path) -> GraphStore:
     """Reads a set in TU layout.
 
     Line "u, v" of ``NAME_A.txt`` is an edge from node u to node v. Self loops are dropped and counted in
-    ``info["self_loops"]``; of an edge given twice the first line counts. ``NAME_graph_attributes.txt`` (targets of a
-    regression) goes before ``NAME_graph_labels.txt`` (classes), as in PyG; with neither, ``y`` is ``None``. Labels
-    are kept as given, unlike in PyG, which subtracts the smallest.
+    ``info["self_loops"]``; of an edge given twice the first line counts. ``NAME_graph_attributes.txt``
+    (targets of a regression) goes before ``NAME_graph_labels.txt`` (classes), as in PyG; with neither, ``y``
+    is ``None``. Labels are kept as given, unlike in PyG, which subtracts the smallest.
 
     Args:
         path: the folder, or a zip file of it (any compression that Python reads).
@@ -58,22 +58,25 @@ def _graphs(raw: RawFiles) -> tuple[np.ndarray, np.ndarray]:
     where = raw.where("graph_indicator")
     if graph[0] != 1:
         raise DataError(
-            f"{where}, line {line_of_row(raw, 'graph_indicator', 0)}: graphs are numbered from 1, found {graph[0]}"
+            f"{where}, line {line_of_row(raw, 'graph_indicator', 0)}: graphs are numbered from 1, found "
+            f"{graph[0]}"
         )
     step = np.diff(graph)
     if (step < 0).any():
         row = int(np.argmax(step < 0))
         line = line_of_row(raw, "graph_indicator", row + 1)
         raise DataError(
-            f"{where}, line {line}: graph {graph[row + 1]} comes after graph {graph[row]}; the nodes of a graph must "
-            "stand together, graphs in rising order: sort the nodes by graph, and number them anew in all files"
+            f"{where}, line {line}: graph {graph[row + 1]} comes after graph {graph[row]}; the nodes of a "
+            "graph must stand together, graphs in rising order: sort the nodes by graph, and number them "
+            "anew in all files"
         )
     if (step > 1).any():
         row = int(np.argmax(step > 1))
         line = line_of_row(raw, "graph_indicator", row + 1)
         raise DataError(
-            f"{where}, line {line}: graph {graph[row + 1]} follows graph {graph[row]}, so graph {graph[row] + 1} has "
-            "no nodes. Graphs without nodes are not read: remove them, and their line in the file of graph labels"
+            f"{where}, line {line}: graph {graph[row + 1]} follows graph {graph[row]}, so graph "
+            f"{graph[row] + 1} has no nodes. Graphs without nodes are not read: remove them, and their line "
+            "in the file of graph labels"
         )
     graph = graph - 1
     node_ptr = np.searchsorted(graph, np.arange(int(graph[-1]) + 2)).astype(np.int64)
@@ -83,7 +86,10 @@ def _graphs(raw: RawFiles) -> tuple[np.ndarray, np.ndarray]:
 def _edges(
     raw: RawFiles, node_ptr: np.ndarray, graph: np.ndarray
 ) -> tuple[dict[str, Tensor], np.ndarray, int, int]:
-    """The CSR arrays; for each edge its row in the file (if edges have labels or attributes); rows; self loops."""
+    """The arrays, for each edge its row in the file, and how many rows and self loops there were.
+
+    The rows are meaningful only if there are labels or attributes of edges to be looked up by them.
+    """
     from scipy.sparse import coo_array
 
     nodes = len(graph)
@@ -94,8 +100,9 @@ def _edges(
             row = int(np.argmax((source < 1) | (source > nodes) | (target < 1) | (target > nodes)))
             bad = source[row] if not 1 <= source[row] <= nodes else target[row]
             raise DataError(
-                f"{raw.where('A')}, line {line_of_row(raw, 'A', row)}: edge {source[row]}, {target[row]} names node "
-                f"{bad}, but nodes go from 1 to {nodes} (one for each line of {raw.name}_graph_indicator.txt)"
+                f"{raw.where('A')}, line {line_of_row(raw, 'A', row)}: edge {source[row]}, {target[row]} "
+                f"names node {bad}, but nodes go from 1 to {nodes} (one for each line of "
+                f"{raw.name}_graph_indicator.txt)"
             )
     marked = "edge_labels" in raw or "edge_attributes" in raw
     # One byte an edge where nothing is to be looked up by it: COLLAB has 24.6 million.
@@ -105,8 +112,8 @@ def _edges(
     if self_loops:
         source, target, lines = source[proper], target[proper], lines[proper]
     del proper
-    # Grouping by source, then by target, is a counting sort each: linear, and stable, so that entries of a row come
-    # out in order of their source, and equal edges in order of their lines.
+    # Grouping by source, then by target, is a counting sort each: linear, and stable, so that entries of a
+    # row come out in order of their source, and equal edges in order of their lines.
     coo = coo_array((lines, (source - 1, target - 1)), shape=(nodes, nodes))
     coo.has_canonical_format = True  # Keeps scipy from adding up the entries of equal edges.
     del source, target, lines
@@ -151,8 +158,8 @@ def _between_graphs(raw: RawFiles, u: int, v: int, graph: np.ndarray) -> DataErr
     source, target = read_table(raw, "A", np.int32, columns=2)
     row = int(np.argmax((source == u + 1) & (target == v + 1)))
     return DataError(
-        f"{raw.where('A')}, line {line_of_row(raw, 'A', row)}: edge {u + 1}, {v + 1} goes from graph {graph[u] + 1} "
-        f"to graph {graph[v] + 1}; an edge must stay within one graph"
+        f"{raw.where('A')}, line {line_of_row(raw, 'A', row)}: edge {u + 1}, {v + 1} goes from graph "
+        f"{graph[u] + 1} to graph {graph[v] + 1}; an edge must stay within one graph"
     )
 
 

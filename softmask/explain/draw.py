@@ -2,7 +2,6 @@
 
 import re
 import textwrap
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from torch import Tensor
 from torch_geometric.data import Data
 
+from softmask.atomic import atomic_path
 from softmask.errors import SettingError, SoftmaskError
 
 PANEL = 2.4  # inches
@@ -77,17 +77,14 @@ def draw_masks(
         heading.set_parse_math(False)  # a $ in a name is a $
     if roles is not None:
         _legend(figure, roles, role)
-    spare = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        # Text stays text in the SVG, and ids depend on the content alone.
-        with rc_context({"svg.fonttype": "none", "svg.hashsalt": "softmask"}):
-            kind = path.suffix.lower()[1:]
-            metadata = {"Date": None} if kind == "svg" else {}
-            figure.savefig(spare, format=kind, dpi=200, metadata=metadata)
-        spare.replace(path)
-    finally:
-        spare.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"cannot make the folder {path.parent}: {error.strerror}") from None
+    kind = path.suffix.lower()[1:]
+    # Text stays text in the SVG, and ids depend on the content alone.
+    with atomic_path(path) as spare, rc_context({"svg.fonttype": "none", "svg.hashsalt": "softmask"}):
+        figure.savefig(spare, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else {})
     return path
 
 
@@ -98,7 +95,7 @@ def layout(num_nodes: int, edges: np.ndarray) -> np.ndarray:
     except ImportError:
         raise SoftmaskError("pictures need pygraphviz: pip install 'softmask[draw]'") from None
     graph = pygraphviz.AGraph(strict=True, directed=False)
-    # Its removal of overlaps needs a library that not every Graphviz has; points without a name need no fonts.
+    # Without a name a node needs no font; marks may touch, as the picture sets their size itself.
     graph.graph_attr["overlap"] = "true"
     graph.node_attr.update(shape="point", label="", width="0.1")
     graph.add_nodes_from(range(num_nodes))

@@ -1,4 +1,4 @@
-"""The graphs of a store as bits: what the neighbour sum on the tensor cores reads instead of neighbour lists."""
+"""The graphs of a store as bits: what the neighbour sum on the tensor cores reads instead of lists."""
 
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,9 @@ def bitmap_words(store: "GraphStore") -> int:
 def bitmaps(store: "GraphStore") -> tuple[Tensor, Tensor]:
     """The adjacency matrix of every graph, a bit for each pair of its nodes.
 
-    Bit c % 32 of word ``bit_row[v] + c // 32`` is 1 if node c of v's graph is a neighbour of v; the row of a node in a
-    graph of n nodes has ceil(n / 32) words, and its bits from n on are 0. A node is not its own neighbour.
+    Bit c % 32 of word ``bit_row[v] + c // 32`` is 1 if node c of v's graph is a neighbour of v. The row of a
+    node in a graph of n nodes has ceil(n / 32) words, and its bits from n on are 0. A node is not its own
+    neighbour.
 
     Args:
         store: an undirected set in which no edge stands twice; any other is refused.

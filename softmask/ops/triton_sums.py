@@ -1,9 +1,11 @@
 """Triton kernels of the graph sums, for CUDA (and for the CPU under ``TRITON_INTERPRET=1``).
 
-Importing this module needs triton; whoever imports it guards for that. The kernels add in a fixed order (no atomics),
-never wait for the host, and their launch shapes follow from the shapes of the arguments alone, so that they can be
-captured in a CUDA graph.
+Importing this module needs triton; whoever imports it guards for that. The kernels add in a fixed order (no
+atomics), never wait for the host, and their launch shapes follow from the shapes of the arguments alone, so
+that they can be captured in a CUDA graph.
 """
+# A kernel's arguments are pointers and numbers; only those known at compile time are annotated.
+# mypy: allow-incomplete-defs
 
 import functools
 from typing import Any, NamedTuple
@@ -20,7 +22,7 @@ _NO_MASK, _NODE_MASK, _FULL_MASK = 0, 1, 2
 class CsrConfig(NamedTuple):
     """How :func:`csr_sum` is cut into programs.
 
-    Threads of 16-byte loads side by side make a row; a program has as many rows side by side as its threads hold.
+    Threads side by side, 16 bytes each, make a row; a program has as many rows abreast as its threads make.
 
     Args:
         warps: warps of a program.
@@ -38,7 +40,7 @@ class CsrConfig(NamedTuple):
 
 
 class BitsConfig(NamedTuple):
-    """How :func:`bits_sum` is cut into programs: ``rows`` x ``channels`` of the result, ``columns`` a step."""
+    """How :func:`bits_sum` is cut: ``rows`` x ``channels`` of the result a program, ``columns`` a step."""
 
     rows: int = 64
     channels: int = 128
@@ -62,15 +64,19 @@ def csr_sum(
     .. math::
         \mathbf{y}_v = \sum_{u \in \mathcal{N}(v) \setminus \{v\}} m_u \odot \mathbf{x}_u
 
-    Light rows are taken a few at a time; the hubs among them are left to programs of their own, which come first in
-    the launch, so that the longest rows do not start last. Sums are formed in float32 (float64 for float64 input).
+    Light rows are taken a few at a time; the hubs among them are left to programs of their own, which come
+    first in the launch, so that the longest rows do not start last. Sums are formed in float32 (float64 for
+    float64 input).
 
     Args:
         x: ``[nodes, channels]``.
         mask: ``[nodes, 1]``, ``[nodes, channels]`` or ``None`` for 1.
-        start, end, col, base: the graph, see :class:`softmask.ops.Neighbours`.
-        hubs: whether long rows are expected. Right either way; without it the kernel takes fewer registers, but a row
-            of thousands of neighbours holds up the rest.
+        start: ``[nodes]``, where each node's row begins in ``col``; see :class:`softmask.ops.Neighbours`.
+        end: ``[nodes]``, where it ends.
+        col: ``[edges]``, sources of the edges into a node.
+        base: ``[nodes]``, added to the entries of ``col`` in a node's row.
+        hubs: whether long rows are expected. Right either way; without it the kernel takes fewer registers,
+            but a row of thousands of neighbours holds up the rest.
         config: how to cut the work.
 
     Returns:
@@ -88,7 +94,7 @@ def csr_sum(
     abreast = max(32 * config.warps * (16 // x.element_size()) // width, 1)
     rows = abreast * config.depth
     scan = 256
-    # Hub programs walk over all rows in steps of `scan`; four a multiprocessor leave room for light rows beside them.
+    # Hub programs walk over all rows in steps of `scan`; four a multiprocessor leave room for light rows.
     hub_programs = min(triton.cdiv(nodes, scan), 4 * _multiprocessors(x.device)) if hubs else 0
     grid = (hub_programs + triton.cdiv(nodes, rows), triton.cdiv(channels, width))
     with torch.cuda.device_of(x):
@@ -96,7 +102,8 @@ def csr_sum(
             x, x if mask is None else mask, start, end, col, start if base is None else base, out,
             nodes, hub_programs,
             CHANNELS=channels, BASE=base is not None, MASK=kind, ACC=_accumulator(x), WIDTH=width,
-            ROWS=rows, NEAR=config.near, HUBS=hubs, HUB=config.hub, ABREAST=abreast, FAR=config.far, SCAN=scan,
+            ROWS=rows, NEAR=config.near,
+            HUBS=hubs, HUB=config.hub, ABREAST=abreast, FAR=config.far, SCAN=scan,
             num_warps=config.warps,
         )  # fmt: skip
     return out
@@ -118,18 +125,18 @@ def bits_sum(
     .. math::
         \mathbf{Y} = \mathbf{A} \, (\mathbf{m} \odot \mathbf{X}), \qquad \mathbf{A} \in \{0, 1\}^{n \times n}
 
-    with the adjacency matrix of each graph as rows of bits (see :func:`softmask.ops.bitmaps.bitmaps`). A float32 row is
-    split into bfloat16 pieces, which the 0/1 matrix adds without loss: three carry all 24 bits, two carry 16 at the
-    price of one TF32 product, which would carry 11.
+    with the adjacency matrix of each graph as rows of bits (see :func:`softmask.ops.bitmaps.bitmaps`). A
+    float32 row is split into bfloat16 pieces, which the 0/1 matrix adds without loss: three carry all 24
+    bits, two carry 16 at the price of one TF32 product, which would carry 11.
 
-    A product multiplies what is no neighbour by zero, so infinity or NaN in a row spreads beyond its neighbours,
-    but never from one replica to another.
+    What is no neighbour is multiplied by zero, so infinity or NaN in a row spreads beyond its neighbours, but
+    never from one replica to another.
 
     Args:
         x: ``[nodes, channels]``, float32, bfloat16 or float16.
         mask: ``[nodes, 1]``, ``[nodes, channels]`` or ``None`` for 1.
-        bits: ``[words]`` int32, bit c of a row (bit c % 32 of its word c // 32) is 1 if node c of the graph is a
-            neighbour; bits from the number of nodes on are 0.
+        bits: ``[words]`` int32, bit c of a row (bit c % 32 of its word c // 32) is 1 if node c of the graph
+            is a neighbour; bits from the number of nodes on are 0.
         bit_row: ``[nodes]``, first word of each node's row.
         base: ``[nodes]``, the first node of the node's graph.
         size: ``[nodes]``, number of nodes of the node's graph; 0 for padding.
@@ -176,7 +183,8 @@ def segment_sum(x: Tensor, first: Tensor, last: Tensor, dtype: torch.dtype | Non
 
     Args:
         x: ``[nodes, channels]``.
-        first, last: ``[graphs]``, where the rows of each graph begin and end.
+        first: ``[graphs]``, where the rows of each graph begin.
+        last: ``[graphs]``, where they end.
         dtype: of the result; by default that of ``x``.
 
     Returns:
@@ -328,8 +336,8 @@ def _bits_kernel(
     step = tl.arange(0, 32 * HALVES)
     total = tl.zeros([ROWS, WIDTH], tl.float32)
     for column in range(begin, stop, 32 * HALVES):
-        # 32 bits of each row from this column on, cut from two neighbouring words. Outside the row's graph (before
-        # its first column, past its last word) there are no words, and so no bits.
+        # 32 bits of each row from this column on, cut from two neighbouring words. Outside the row's graph
+        # (before its first column, past its last word) there are no words, and so no bits.
         skip = (column - first)[:, None, None]
         index = (skip >> 5) + half + side
         pair = tl.load(
@@ -428,8 +436,8 @@ def _segments(x: Tensor, first: Tensor, last: Tensor, out: Tensor, split: int) -
 def _split(nodes: int, graphs: int, blocks: int, programs: int) -> int:
     """Into how many parts to cut each graph: a power of two, from the mean size alone.
 
-    Parts of 128 rows on average keep the largest graph (some ten times the mean) from running on alone at the end;
-    few graphs are cut finer, down to 64 rows, until every multiprocessor has work.
+    Parts of 128 rows on average keep the largest graph (some ten times the mean) from running on alone at the
+    end; few graphs are cut finer, down to 64 rows, until every multiprocessor has work.
     """
     mean = nodes / graphs
     split = 1

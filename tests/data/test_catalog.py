@@ -65,9 +65,11 @@ def test_not_found_says_what_to_do():
         assert hint in str(caught.value)
 
 
-@pytest.mark.parametrize(("typo", "name"), [("MUTAGG", "MUTAG"), ("reddit-binary", "REDDIT-BINARY"), ("heirarchy", "hierarchy")])
+@pytest.mark.parametrize(
+    ("typo", "name"), [("MUTAGG", "MUTAG"), ("reddit-binary", "REDDIT-BINARY"), ("heirarchy", "hierarchy")]
+)
 def test_typo(typo, name):
-    with pytest.raises(DataError, match=f"Did you mean {name}?"):
+    with pytest.raises(DataError, match=rf"Did you mean {name}\? "):
         open_data(typo)
 
 

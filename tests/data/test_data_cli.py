@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from softmask.cli.data import app
-from softmask.errors import DataError
 from softmask.data.catalog import SYNTHETIC, TU_SETS
+from softmask.errors import DataError
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -35,14 +35,18 @@ def test_info(write_tu):
     folder = write_tu()
     found = json.loads(run("info", folder, "--json"))
     expected = {
-        "name": "TOY", "graphs": 2, "nodes": 7, "nodes_min": 3, "nodes_max": 4, "nodes_mean": 3.5, "edges": 10,
-        "directed": False, "self_loops_dropped": 0, "isolated_nodes": 1, "largest_degree": 3, "targets": 0,
+        "name": "TOY", "graphs": 2, "nodes": 7, "nodes_min": 3, "nodes_max": 4, "nodes_mean": 3.5,
+        "edges": 10, "directed": False, "self_loops_dropped": 0, "isolated_nodes": 1, "largest_degree": 3, "targets": 0,
         "classes": [[-1, 1], [1, 1]], "node_labels": [3], "node_attributes": 2, "edge_labels": [5],
         "edge_attributes": 0, "features": {"kind": "labels", "channels": 3},
     }  # fmt: skip
     assert {k: found[k] for k in expected} == expected
     text = run("info", folder)
-    for line in ("classes             2: -1 (1), 1 (1)", "edges               5, undirected", found["content_hash"]):
+    for line in (
+        "classes             2: -1 (1), 1 (1)",
+        "edges               5, undirected",
+        found["content_hash"],
+    ):
         assert line in text
 
 
@@ -72,7 +76,11 @@ def test_check_names_the_problem(write_tu):
 
 def test_check_compares_with_what_is_known(write_tu):
     text = run("check", write_tu("MUTAG"), code=2)
-    for line in ("graphs: 2, but MUTAG has 188", "node attributes: 2, but MUTAG has 0", "isolated: 1, but MUTAG has 0"):
+    for line in (
+        "graphs: 2, but MUTAG has 188",
+        "node attributes: 2, but MUTAG has 0",
+        "isolated: 1, but MUTAG has 0",
+    ):
         assert line in text
     assert "classes:" not in text
 

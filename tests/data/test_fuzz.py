@@ -12,8 +12,15 @@ from softmask.data.store import GraphStore
 from softmask.data.tu import read_tu
 from softmask.errors import SoftmaskError
 
-numbers = st.one_of(st.integers(-3, 9).map(str), st.sampled_from(["", " ", "nan", "1e400", "-", "1.0", "+2", "9" * 30, "x", "1_0"]))
-lines = st.lists(st.lists(numbers, min_size=1, max_size=3).map(",".join), max_size=6).map("\n".join).map(str.encode)
+numbers = st.one_of(
+    st.integers(-3, 9).map(str),
+    st.sampled_from(["", " ", "nan", "1e400", "-", "1.0", "+2", "9" * 30, "x", "1_0"]),
+)
+lines = (
+    st.lists(st.lists(numbers, min_size=1, max_size=3).map(",".join), max_size=6)
+    .map("\n".join)
+    .map(str.encode)
+)
 content = st.one_of(st.binary(max_size=40), lines)
 
 
@@ -29,10 +36,9 @@ def consistent(store: GraphStore) -> None:
 def attempt(read, path) -> None:
     try:
         store = read(path)
-    except SoftmaskError as error:
-        assert str(error)
-    else:
-        consistent(store)
+    except SoftmaskError:
+        return
+    consistent(store)
 
 
 @settings(max_examples=150)
@@ -92,5 +98,7 @@ def spoiled(draw, good: bytes) -> bytes:
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(out)))
         end = draw(st.integers(at, min(len(out), at + 8)))
-        out[at:end] = draw(st.one_of(st.binary(max_size=6), st.sampled_from([b"\n", b",", b"-1", b"0", b"7", b"99999"])))
+        out[at:end] = draw(
+            st.one_of(st.binary(max_size=6), st.sampled_from([b"\n", b",", b"-1", b"0", b"7", b"99999"]))
+        )
     return bytes(out)

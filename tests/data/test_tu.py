@@ -43,7 +43,9 @@ def test_line_ends_spaces_and_blank_lines_do_not_matter(write_tu, tu_files, ends
     loose = {k: "\n" + v.replace("\n", "  \n\n").replace(",", " ,\t") + "\n" for k, v in tu_files.items()}
     loose = {k: "\ufeff" * (k == "A") + v.replace("\n", ends) for k, v in loose.items()}
     plain = read_tu(write_tu())
-    assert read_tu(write_tu(folder=write_tu().parent / "loose", **loose)).content_hash() == plain.content_hash()
+    assert (
+        read_tu(write_tu(folder=write_tu().parent / "loose", **loose)).content_hash() == plain.content_hash()
+    )
 
 
 def test_numbers_that_only_the_slow_reader_takes(write_tu):
@@ -80,7 +82,9 @@ def test_against_sets_of_pairs(tmp_path_factory, graphs, rng: random.Random, bot
     (folder / "R_A.txt").write_text("".join(f"{u}, {v}\n" for u, v in lines))
     # The label of an edge says which line it stood on.
     (folder / "R_edge_labels.txt").write_text("".join(f"{i}\n" for i in range(len(lines))))
-    (folder / "R_graph_indicator.txt").write_text("".join(f"{g + 1}\n" * n for g, (n, _) in enumerate(graphs)))
+    (folder / "R_graph_indicator.txt").write_text(
+        "".join(f"{g + 1}\n" * n for g, (n, _) in enumerate(graphs))
+    )
     store = read_tu(folder)
     assert store.info["self_loops"] == loops
     assert store.directed == any((v, u) not in edges for edges in wanted for u, v in edges)
@@ -108,31 +112,76 @@ BAD = {
     "empty edges": ({"A": ""}, "TOY_A.txt: the file is empty"),
     "blank indicator": ({"graph_indicator": " \n\n"}, "TOY_graph_indicator.txt: the file is empty"),
     "empty labels": ({"node_labels": ""}, "TOY_node_labels.txt: the file is empty; leave the file out"),
-    "a word": ({"graph_indicator": "1\n1\nx\n1\n2\n2\n2\n"}, "TOY_graph_indicator.txt, line 3: 'x' is not an integer"),
-    "a fraction": ({"node_labels": "3\n3.5\n5\n0\n3\n5\n0\n"}, "TOY_node_labels.txt, line 2: '3.5' is not an integer"),
-    "word attribute": ({"node_attributes": "1\n2\nx y\n4\n5\n6\n7\n"}, "node_attributes.txt, line 3: 'x y' is not a number"),
-    "huge": ({"node_labels": "3\n3\n5\n0\n3\n5\n99999999999\n"}, "line 7: '99999999999' is outside -2147483648 to"),
+    "a word": (
+        {"graph_indicator": "1\n1\nx\n1\n2\n2\n2\n"},
+        "TOY_graph_indicator.txt, line 3: 'x' is not an integer",
+    ),
+    "a fraction": (
+        {"node_labels": "3\n3.5\n5\n0\n3\n5\n0\n"},
+        "TOY_node_labels.txt, line 2: '3.5' is not an integer",
+    ),
+    "word attribute": (
+        {"node_attributes": "1\n2\nx y\n4\n5\n6\n7\n"},
+        "node_attributes.txt, line 3: 'x y' is not a number",
+    ),
+    "huge": (
+        {"node_labels": "3\n3\n5\n0\n3\n5\n99999999999\n"},
+        "line 7: '99999999999' is outside -2147483648 to",
+    ),
     "three ends": ({"A": "1, 2\n2, 1, 3\n"}, "TOY_A.txt, line 2: 3 numbers, expected 2: '2, 1, 3'"),
     "spaces only": ({"A": "1 2\n2 1\n"}, "TOY_A.txt, line 1: 1 numbers, expected 2: '1 2'"),
     "no number": ({"A": "1, 2\n2,\n"}, "TOY_A.txt, line 2: '' is not an integer"),
-    "ragged": ({"node_attributes": "1,2\n2,2\n3\n4,2\n5,2\n6,2\n7,2\n"}, "node_attributes.txt, line 3: 1 numbers, expected 2"),
-    "no such node": ({"A": "1, 2\n\n2, 8\n"}, "TOY_A.txt, line 3: edge 2, 8 names node 8, but nodes go from 1 to 7"),
+    "ragged": (
+        {"node_attributes": "1,2\n2,2\n3\n4,2\n5,2\n6,2\n7,2\n"},
+        "node_attributes.txt, line 3: 1 numbers, expected 2",
+    ),
+    "no such node": (
+        {"A": "1, 2\n\n2, 8\n"},
+        "TOY_A.txt, line 3: edge 2, 8 names node 8, but nodes go from 1 to 7",
+    ),
     "node zero": ({"A": "1, 2\n0, 1\n"}, "TOY_A.txt, line 2: edge 0, 1 names node 0"),
-    "between graphs": ({"A": "1, 2\n2, 1\n4, 5\n", "edge_labels": None}, "line 3: edge 4, 5 goes from graph 1 to graph 2"),
+    "between graphs": (
+        {"A": "1, 2\n2, 1\n4, 5\n", "edge_labels": None},
+        "line 3: edge 4, 5 goes from graph 1 to graph 2",
+    ),
     "and back": ({"A": "5, 4\n4, 5\n", "edge_labels": None}, "goes from graph"),
-    "from zero": ({"graph_indicator": "0\n0\n0\n0\n1\n1\n1\n"}, "graph_indicator.txt, line 1: graphs are numbered from 1, found 0"),
+    "from zero": (
+        {"graph_indicator": "0\n0\n0\n0\n1\n1\n1\n"},
+        "graph_indicator.txt, line 1: graphs are numbered from 1, found 0",
+    ),
     "not sorted": ({"graph_indicator": "1\n1\n2\n1\n2\n2\n2\n"}, "line 4: graph 1 comes after graph 2"),
-    "gap": ({"graph_indicator": "1\n1\n1\n1\n3\n3\n3\n"}, "line 5: graph 3 follows graph 1, so graph 2 has no nodes"),
-    "few labels": ({"graph_labels": "1\n"}, "TOY_graph_labels.txt: 1 lines, but TOY_graph_indicator.txt has 2 graphs"),
+    "gap": (
+        {"graph_indicator": "1\n1\n1\n1\n3\n3\n3\n"},
+        "line 5: graph 3 follows graph 1, so graph 2 has no nodes",
+    ),
+    "few labels": (
+        {"graph_labels": "1\n"},
+        "TOY_graph_labels.txt: 1 lines, but TOY_graph_indicator.txt has 2 graphs",
+    ),
     "many labels": ({"graph_labels": "1\n1\n1\n"}, "TOY_graph_labels.txt: 3 lines"),
-    "few nodes": ({"node_labels": "1\n"}, "TOY_node_labels.txt: 1 lines, but TOY_graph_indicator.txt has 7 nodes"),
+    "few nodes": (
+        {"node_labels": "1\n"},
+        "TOY_node_labels.txt: 1 lines, but TOY_graph_indicator.txt has 7 nodes",
+    ),
     "few edges": ({"edge_labels": "1\n"}, "TOY_edge_labels.txt: 1 lines, but TOY_A.txt has 10 edges"),
-    "nan": ({"node_attributes": "1\n2\n\nnan\n4\n5\n6\n7\n"}, "node_attributes.txt, line 4: nan is not a finite number"),
-    "infinite": ({"node_attributes": "1\n2\n3\n4\n5\n6\n-inf\n"}, "node_attributes.txt, line 7: -inf is not a finite"),
-    "too large": ({"node_attributes": "1\n1e39\n3\n4\n5\n6\n7\n"}, "node_attributes.txt, line 2: inf is not a finite"),
-    "nan target": ({"graph_attributes": "1\nnan\n"}, "TOY_graph_attributes.txt, line 2: nan is not a finite number"),
+    "nan": (
+        {"node_attributes": "1\n2\n\nnan\n4\n5\n6\n7\n"},
+        "node_attributes.txt, line 4: nan is not a finite number",
+    ),
+    "infinite": (
+        {"node_attributes": "1\n2\n3\n4\n5\n6\n-inf\n"},
+        "node_attributes.txt, line 7: -inf is not a finite",
+    ),
+    "too large": (
+        {"node_attributes": "1\n1e39\n3\n4\n5\n6\n7\n"},
+        "node_attributes.txt, line 2: inf is not a finite",
+    ),
+    "nan target": (
+        {"graph_attributes": "1\nnan\n"},
+        "TOY_graph_attributes.txt, line 2: nan is not a finite number",
+    ),
     "binary": ({"A": b"\x00\xff\xfe1, 2\n"}, "TOY_A.txt, line 1:"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD.values(), ids=BAD.keys())
@@ -165,7 +214,9 @@ def zipped(folder: Path, method: int = zipfile.ZIP_DEFLATED, inside: str = "") -
     return path
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
 @pytest.mark.parametrize("inside", ["", "TOY/"])
 def test_zip(write_tu, method, inside):
     folder = write_tu()
@@ -187,6 +238,15 @@ def test_zip_paths_that_lead_out(write_tu, name):
     with pytest.raises(DataError, match="leads out of it"):
         read_tu(path)
     assert not (path.parent.parent / "TOY_A.txt").exists()
+
+
+def test_zip_with_an_empty_name(write_tu):
+    """Python's zipfile cuts a name at a zero byte; found by fuzzing."""
+    path = zipped(write_tu())
+    with zipfile.ZipFile(path, "a") as out:
+        out.writestr("??", "x")
+    path.write_bytes(path.read_bytes().replace(b"??", b"\0?"))
+    assert read_tu(path).num_graphs == 2
 
 
 def test_zip_bomb(write_tu, monkeypatch):

@@ -155,6 +155,12 @@ def test_wrong_input_writes_nothing(graph, change, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_cannot_be_made(graph, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingError, match="cannot make the folder"):
+        draw_masks(graph, torch.rand(graph.num_nodes, 1), tmp_path / "file" / "a.svg")
+
+
 def test_roles_without_a_ground_truth(tmp_path):
     data = Data(edge_index=torch.zeros(2, 0, dtype=torch.long), num_nodes=2)
     with pytest.raises(SettingError, match="no node_role"):

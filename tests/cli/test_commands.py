@@ -1,0 +1,200 @@
+import csv
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from softmask.cli import main
+from softmask.data.files import save_store
+from softmask.data.synthetic import motif
+
+QUICK = ["--hidden", "8", "--layers", "2", "--epochs", "3"]
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["softmask", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capsys.readouterr()
+        return end.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def data(tmp_path):
+    save_store(motif(num_graphs=30, seed=0), tmp_path / "set.safetensors")
+    return tmp_path / "set.safetensors"
+
+
+@pytest.fixture
+def model(run, data, tmp_path):
+    path = tmp_path / "model.safetensors"
+    assert run("fit", data, "--out", path, *QUICK)[0] == 0
+    return path
+
+
+def test_help_is_quick_because_torch_is_not_imported():
+    code = (
+        "import sys; sys.argv = ['softmask', '--help']\n"
+        "from softmask.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "slow = {'torch', 'numpy', 'scipy', 'sklearn', 'pyarrow', 'torch_geometric', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(str(slow) if slow else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "evaluate" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["fit"], ["predict"], ["evaluate"], ["data", "list"], ["data", "get"], ["data", "info"], ["data", "check"]],
+    ids=" ".join,
+)
+def test_every_help_has_an_example(run, command):
+    code, out, _ = run(*command, "--help")
+    assert code == 0
+    assert "Example" in out
+    assert f"softmask {' '.join(command)}" in " ".join(out.split())
+
+
+def test_version(run):
+    from softmask import __version__
+
+    assert run("--version")[1].split() == ["softmask", __version__]
+
+
+def test_fit_reports_and_writes_one_file(run, data, tmp_path):
+    path = tmp_path / "m.safetensors"
+    code, out, err = run("fit", data, "--out", path, *QUICK, "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["epochs"] == 3
+    assert report["graphs"] == 30
+    assert {p.name for p in tmp_path.iterdir()} >= {"m.safetensors"}
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+    code, out, _ = run("fit", data, "--out", path, *QUICK)
+    assert "wrote" in out
+
+
+def test_predict_in_all_formats(run, model, data, tmp_path):
+    import pyarrow.parquet as pq
+
+    code, out, _ = run("predict", model, data)
+    assert code == 0
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert len(rows) == 30
+    assert set(rows[0]) == {"graph", "predicted", "probability_biclique", "probability_house"}
+    assert float(rows[0]["probability_biclique"]) + float(rows[0]["probability_house"]) == pytest.approx(1, abs=1e-5)
+
+    store = motif(num_graphs=30, seed=0)
+    for name in ("p.csv", "p.jsonl", "p.parquet"):
+        code, _, err = run("predict", model, data, "--masks", "--out", tmp_path / name)
+        assert code == 0
+        assert "30 predictions" in err
+    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    table = pq.read_table(tmp_path / "p.parquet").to_pylist()
+    text = list(csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text())))
+    for g in range(30):
+        assert np.shape(lines[g]["masks"]) == (2, int(store.sizes[g]))
+        assert lines[g] == table[g]
+        assert json.loads(text[g]["masks"]) == lines[g]["masks"]
+        assert text[g]["predicted"] == lines[g]["predicted"]
+    assert run("predict", model, data, "--json")[1].splitlines()[0].startswith('{"graph": 0')
+
+
+def test_evaluate(run, data):
+    code, out, _ = run("evaluate", data, "--folds", 3, "--runs", 2, *QUICK, "--json")
+    assert code == 0
+    record = json.loads(out)
+    assert np.shape(record["folds"]) == (2, 3)
+    assert record["mean"] == pytest.approx(np.mean(record["folds"]))
+    assert {"torch", "softmask"} <= set(str(record["provenance"]).replace("'", " ").split())
+    code, out, _ = run("evaluate", data, "--folds", 3, *QUICK)
+    assert "none chosen" in out
+
+
+def test_errors_are_one_message_and_exit_code_2(run, data, model, tmp_path):
+    for args, words in [
+        (["fit", "MUTAGG", "--out", tmp_path / "m.safetensors"], "MUTAG"),
+        (["fit", data, "--out", tmp_path / "no" / "m.safetensors"], "no folder"),
+        (["fit", data, "--out", tmp_path / "m.safetensors", "--variant", "gcn"], "smg-jk"),
+        (["fit", data, "--out", tmp_path / "m.safetensors", "--epochs", "0"], "epochs"),
+        (["fit", data, "--out", tmp_path / "m.safetensors", "--device", "abacus"], "device"),
+        (["evaluate", data, "--folds", "20"], "folds"),
+        (["evaluate", data, "--readout", "max"], "readout"),
+        (["predict", tmp_path / "none.safetensors", data], "no model file"),
+        (["predict", data, data], "not a softmask model"),
+        (["predict", model, data, "--out", tmp_path / "p.xls"], "format"),
+        (["predict", model, data, "--out", tmp_path / "no" / "p.csv"], "cannot write"),
+    ]:
+        before = sorted(tmp_path.iterdir())
+        code, out, err = run(*args)
+        assert code == 2, (args, out, err)
+        assert err.startswith("error:"), (args, err)
+        assert words in err, (args, err)
+        assert "Traceback" not in err
+        assert sorted(tmp_path.iterdir()) == before
+
+
+def test_one_class_only(run, tmp_path):
+    from softmask.data.convert import with_targets
+
+    save_store(with_targets(motif(num_graphs=10, seed=0), ["same"] * 10), tmp_path / "one.safetensors")
+    for args in (["fit", tmp_path / "one.safetensors", "--out", tmp_path / "m.safetensors"], ["evaluate", tmp_path / "one.safetensors"]):
+        code, _, err = run(*args)
+        assert code == 2
+        assert "class" in err
+
+
+def test_graphs_with_other_features_are_refused(run, model, tmp_path):
+    from softmask.data.convert import from_smiles
+
+    pytest.importorskip("rdkit")
+    run_model = tmp_path / "chem.safetensors"
+    save_store(from_smiles(["CCO", "CCC", "CO", "CC"], ["a", "b", "a", "b"]), tmp_path / "chem-set.safetensors")
+    assert run("fit", tmp_path / "chem-set.safetensors", "--out", run_model, *QUICK)[0] == 0
+    code, _, err = run("predict", run_model, tmp_path / "set.safetensors")
+    assert code == 2
+    assert "node labels" in err
+    save_store(from_smiles(["CCBr"]), tmp_path / "new.safetensors")
+    code, out, err = run("predict", run_model, tmp_path / "new.safetensors")
+    assert code == 0
+    assert "warning" in err
+    assert "CCBr" in out
+
+
+def test_ctrl_c_writes_the_model_as_far_as_it_got(data, tmp_path):
+    """On a real terminal: the progress bar shows that epochs go by, Ctrl-C ends it, the file is there."""
+    path = tmp_path / "m.safetensors"
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "softmask", "fit", data, "--out", path, "--epochs", "100000", "--hidden", "8"]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        seen, asked = "", False
+        while True:
+            try:
+                chunk = os.read(ours, 4096).decode(errors="replace")
+            except OSError:  # the other end is closed
+                break
+            seen += chunk
+            if not asked and re.search(r"[1-9]\d*/100000", seen):
+                process.send_signal(signal.SIGINT)
+                asked = True
+        os.close(ours)
+    assert process.returncode == 130
+    assert "of 100000 epochs" in seen
+    from softmask import load_model
+
+    assert load_model(path).trained_.summary["interrupted"]
