@@ -28,7 +28,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	@touch $@
 
 demo: venv
-	$(BIN)/python -m softmask.demo demo
+	$(BIN)/softmask demo --out demo
 
 test: venv
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal

@@ -3,8 +3,8 @@
     python benchmarks/kernels.py --out kernels.json
 
 Every kernel is compared with float64 arithmetic and timed (captured in a CUDA graph, the median of repeated
-replays with a cold L2 cache) beside the plain ways PyTorch offers. The traffic counted is the least there is: x
-is read once, y is written once. A case that fails is reported, and the others go on. When the time given by
+replays with a cold L2 cache) beside the plain ways PyTorch offers. The traffic counted is the least there is:
+x is read once, y is written once. A case that fails is reported, and the others go on. When the time given by
 --budget is nearly up, only the first configuration of each kernel is tried.
 """
 

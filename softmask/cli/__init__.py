@@ -8,6 +8,7 @@ from rich.console import Console
 
 from softmask import __version__
 from softmask.cli.data import app as data_app
+from softmask.cli.demo import demo
 from softmask.cli.evaluate import evaluate
 from softmask.cli.fit import fit
 from softmask.cli.predict import predict
@@ -32,7 +33,7 @@ def _options(
         raise typer.Exit
 
 
-for command in (fit, predict, evaluate):
+for command in (demo, fit, predict, evaluate):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -72,7 +72,7 @@ def evaluate(
             runs=runs,
             seed=seed,
             device=str(picked),
-            on_epoch=lambda epoch, metric: bar(epoch, f"{what} {scale * metric:.1f}{unit}"),
+            on_epoch=lambda epoch, metric: bar(epoch, lambda: f"{what} {scale * metric.mean():.1f}{unit}"),
         )
     mean, deviation = float(result.metric.mean()), float(result.metric.std(axis=1).mean())
     if as_json:

@@ -61,7 +61,7 @@ def fit(
         device=device,
     )
     with epoch_bar(f"training {variant}", epochs) as bar:
-        model.fit(store, on_epoch=lambda epoch, metrics: bar(epoch, ""))
+        model.fit(store, on_epoch=lambda epoch, metrics: bar(epoch, lambda: ""))
     model.save(out)
     summary = {**model.trained_.summary, "model": str(out), "variant": variant, "troubles": model.troubles_}
     _report(summary, as_json)

@@ -48,11 +48,11 @@ def check_data(data: str | Path, data_dir: Path | None = None) -> Report:
         else:
             path = find(data, data_dir)
             store = load_store(path, verify=True) if path.suffix == ".safetensors" else read_tu(path)
+        report.problems = differences(store)
     except DataError as error:
         report.problems.append(str(error))
         return report
     report.known = store.info.get("name") in TU_SETS
-    report.problems = differences(store)
     report.remarks = remarks(store)
     kind = "directed" if store.directed else "undirected"
     name = store.info.get("name", "unnamed")

@@ -8,10 +8,13 @@ import torch
 from softmask.data.catalog import TU_SETS, Counts
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
+from softmask.errors import DataError
 
 
 def statistics(store: GraphStore) -> dict[str, Any]:
     """Counts of a set as plain JSON. ``edges`` are entries of ``col``: an undirected edge counts twice."""
+    if store.num_graphs == 0:
+        raise DataError(f"{store.info.get('name', 'the set')}: holds no graphs")
     degree = store.degree()
     sizes = store.sizes
     features = Features.of(store)
@@ -60,6 +63,8 @@ def counts(store: GraphStore) -> Counts:
 
 def differences(store: GraphStore) -> list[str]:
     """How a set of a known name differs from what the catalog says of it; empty for other names."""
+    if store.num_graphs == 0:
+        return [f"{store.info.get('name', 'the set')}: holds no graphs"]
     known = TU_SETS.get(store.info.get("name", ""))
     if known is None:
         return []

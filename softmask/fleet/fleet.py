@@ -13,20 +13,26 @@ from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 from softmask.fleet.adam import Adam
 from softmask.fleet.batches import Batch, Plan, assemble, deal, plan
-from softmask.fleet.history import History, Trouble
+from softmask.fleet.history import History, find_troubles
 from softmask.fleet.interrupt import stop_on_interrupt
 from softmask.fleet.losses import LOSSES, METRICS, check_loss
+from softmask.fleet.program import Program
 from softmask.fleet.replica import Replica
 from softmask.fleet.stack import Stack
-from softmask.nn import KeyedDropout
+from softmask.nn import KeyedDropout, SoftMaskGNN
 from softmask.ops.keyed import fold_key
 
 _SHUFFLE, _DROPOUT = 1, 2
 
 
 class _Part(NamedTuple):
+    """A part that is evaluated: its batches, and what the evaluation writes, ``[replicas]`` each."""
+
     plan: Plan
-    graphs: Tensor  # [steps, replicas, slots]
+    graphs: Tensor
+    loss: Tensor
+    metric: Tensor
+    mask: Tensor
 
 
 class Fleet:
@@ -72,10 +78,9 @@ class Fleet:
         self.loss, self.metric = LOSSES[loss], METRICS[loss]
         self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype)
         self.model = self.stack.model
+        self.has_masks = isinstance(self.model, SoftMaskGNN)
         y, self.mean, self.std = _targets(self.store, self.replicas)
         self.y = y.to(dtype) if y.is_floating_point() else y
-        self.train_plan = plan([r.train for r in replicas], self.store.sizes, batch_size)
-        self.parts = {name: self._part(name, batch_size) for name in replicas[0].evaluate}
         self.adam = Adam(self.stack.flat, self._tensor([r.weight_decay for r in replicas]), adamw)
         self.gradient = torch.zeros_like(self.stack.flat)
         self.keys = torch.tensor([r.seed for r in replicas], device=self.device, dtype=torch.int64)
@@ -83,22 +88,51 @@ class Fleet:
         for dropout in self.dropouts.values():
             dropout.keyed = True
         self.rates = {
-            name: self._tensor([m.p if r.dropout is None else r.dropout for r in replicas])
+            name: self._tensor([m.p if r.dropout is None else r.dropout for r in replicas]).float()
             for name, m in self.dropouts.items()
         }
+        self._write_programs(batch_size)
+
+    def _tensor(self, values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, device=self.device, dtype=torch.float64)
+
+    def _write_programs(self, batch_size: int) -> None:
+        """Lays out the fixed tensors that the programs work on: everything a step reads or writes."""
+        self.train_plan = plan([r.train for r in self.replicas], self.store.sizes, batch_size)
+        self.epoch = torch.zeros((), device=self.device, dtype=torch.int64)
+        self.lr = self._tensor([r.lr for r in self.replicas])
+        self.table = deal(self.train_plan)
+        self.cursor = torch.zeros(1, device=self.device, dtype=torch.int64)
+        self.train_loss = self._tensor([0.0] * len(self.replicas))
+        self.first_lr = self.lr.clone()
+        self.decay = self._tensor([r.decay for r in self.replicas])
+        self.decay_every = torch.tensor([r.decay_every for r in self.replicas], device=self.device)
+        adam = (self.stack.flat, self.adam.mean, self.adam.square, self.adam.steps)
+        begun = (self.epoch, self.lr, self.table, self.cursor, self.train_loss)
+        self.begin = Program(self._begin_epoch, begun, self.device)
+        self.step = Program(self._step, (*adam, self.cursor, self.train_loss, self.gradient), self.device)
+        self.parts: dict[str, _Part] = {}
+        self.evaluations: list[Program] = []
+        for name in self.replicas[0].evaluate:
+            made = plan([r.evaluate[name] for r in self.replicas], self.store.sizes, batch_size)
+            written = [torch.zeros_like(self.train_loss) for _ in range(3)]
+            part = _Part(made, deal(made), *written)
+            self.parts[name] = part
+            self.evaluations.append(Program(lambda part=part: self._evaluate(part), written, self.device))
 
     def train(
         self,
         epochs: int,
         keep: str = "last",
-        on_epoch: Callable[[int, dict[str, np.ndarray]], None] | None = None,
+        on_epoch: Callable[[int, dict[str, Tensor]], None] | None = None,
     ) -> History:
         """Trains all replicas.
 
         Args:
             epochs: how often every training graph is seen.
             keep: whose weights to return: ``"last"``, or the name of a part, for the epoch with its best metric.
-            on_epoch: called after every epoch with the epoch (from 1) and the metrics by part.
+            on_epoch: called after every epoch with the epoch (from 1) and the metrics by part, ``[replicas]`` on the
+                device; to look at their values is to wait for the device.
 
         A Ctrl-C ends the training after the current epoch; what was trained so far is returned.
         """
@@ -106,71 +140,65 @@ class Fleet:
             raise SettingError(f"epochs must be at least 1, got {epochs}")
         if keep != "last" and keep not in self.parts:
             raise SettingError(f"keep={keep!r}: no such part; there is {', '.join(['last', *self.parts])}")
-        train_loss: list[np.ndarray] = []
-        losses: dict[str, list[np.ndarray]] = {name: [] for name in self.parts}
-        metrics: dict[str, list[np.ndarray]] = {name: [] for name in self.parts}
-        troubles: dict[int, Trouble] = {}
+        rows = [self.train_loss, *(t for part in self.parts.values() for t in (part.loss, part.metric, part.mask))]
+        record = torch.zeros(epochs, len(rows), len(self.replicas), device=self.device, dtype=torch.float64)
         best = self.stack.flat.clone()
-        best_metric = np.full(len(self.replicas), -np.inf)
-        best_epoch = np.zeros(len(self.replicas), dtype=np.int64)
+        best_score = torch.full_like(self.train_loss, -torch.inf)
+        best_epoch = torch.zeros_like(self.keys)
+        done = 0
         with stop_on_interrupt() as stop:
-            for epoch in range(1, epochs + 1):
-                train_loss.append(self._train_epoch(epoch).cpu().numpy())
-                for name, part in self.parts.items():
-                    loss, metric = self._evaluate(part)
-                    losses[name].append(loss.cpu().numpy())
-                    metrics[name].append(metric.cpu().numpy())
-                self._look_for_trouble(epoch, train_loss[-1], troubles)
-                if keep == "last":
-                    best_epoch[:] = epoch
-                else:
-                    score = metrics[keep][-1] if self.metric is METRICS["cross_entropy"] else -metrics[keep][-1]
-                    better = score > best_metric
-                    best_metric = np.where(better, score, best_metric)
-                    best_epoch[better] = epoch
-                    rows = torch.from_numpy(better).to(self.device)
-                    best = torch.where(rows.unsqueeze(1), self.stack.flat, best)
+            while done < epochs and not stop.asked:
+                self.begin()
+                for _ in range(self.train_plan.steps):
+                    self.step()
+                for evaluate in self.evaluations:
+                    evaluate()
+                torch.stack(rows, out=record[done])
+                done += 1
+                if keep != "last":
+                    score = self.parts[keep].metric * (1 if self.metric is METRICS["cross_entropy"] else -1)
+                    better = score > best_score
+                    best_score = torch.where(better, score, best_score)
+                    best_epoch = torch.where(better, done, best_epoch)
+                    best = torch.where(better.unsqueeze(1), self.stack.flat, best)
                 if on_epoch is not None:
-                    on_epoch(epoch, {name: rows[-1] for name, rows in metrics.items()})
-                if stop.asked:
-                    break
+                    on_epoch(done, {name: part.metric for name, part in self.parts.items()})
         flat = self.stack.flat if keep == "last" else best
+        table = record[:done].permute(1, 2, 0).cpu().numpy()
+        by_part = {name: table[1 + 3 * i : 4 + 3 * i] for i, name in enumerate(self.parts)}
         return History(
-            train_loss=np.stack(train_loss, axis=1),
-            loss={name: np.stack(rows, axis=1) for name, rows in losses.items()},
-            metric={name: np.stack(rows, axis=1) for name, rows in metrics.items()},
+            train_loss=table[0],
+            loss={name: t[0] for name, t in by_part.items()},
+            metric={name: t[1] for name, t in by_part.items()},
             weights=[self.stack.state(flat, r) for r in range(len(self.replicas))],
-            epoch=best_epoch,
-            troubles=list(troubles.values()),
-            interrupted=len(train_loss) < epochs,
+            epoch=np.full(len(self.replicas), done) if keep == "last" else best_epoch.cpu().numpy(),
+            troubles=find_troubles([r.seed for r in self.replicas], table[0], [t[2] for t in by_part.values()]),
+            interrupted=done < epochs,
         )
 
-    def _tensor(self, values: Sequence[float]) -> Tensor:
-        return torch.tensor(values, device=self.device, dtype=torch.float64)
+    def _begin_epoch(self) -> None:
+        """Deals the training graphs into batches and sets the rates."""
+        self.epoch += 1
+        self.lr.copy_(self.first_lr * self.decay ** ((self.epoch - 1) // self.decay_every))
+        self.table.copy_(deal(self.train_plan, fold_key(fold_key(self.keys, _SHUFFLE), self.epoch)))
+        self.cursor.zero_()
+        self.train_loss.zero_()
 
-    def _part(self, name: str, batch_size: int) -> _Part:
-        made = plan([r.evaluate[name] for r in self.replicas], self.store.sizes, batch_size)
-        return _Part(made, deal(made))
-
-    def _train_epoch(self, epoch: int) -> Tensor:
-        """One pass over the training graphs; the mean loss of each replica."""
+    def _step(self) -> None:
+        """One update of every replica that still has a batch this epoch."""
         self.model.train()
-        rates = [r.lr * r.decay ** ((epoch - 1) // r.decay_every) for r in self.replicas]
-        lr = self._tensor(rates)
-        table = deal(self.train_plan, fold_key(fold_key(self.keys, _SHUFFLE), epoch))
-        total = torch.zeros(len(self.replicas), device=self.device, dtype=torch.float64)
-        for graphs in table:
-            active = (graphs >= 0).any(dim=1)
-            batch = assemble(self.store, self.x, graphs, self.train_plan.nodes)
-            with torch.enable_grad():
-                loss = self._losses(self._forward(batch, self._dropout_buffers()), graphs)
-                # The gradient of the sum is each replica's own: none sees another's parameters.
-                mean = loss.sum(dim=1) / (graphs >= 0).sum(dim=1).clamp(min=1)
-                mean.sum().backward()
-            self.stack.gradient(self.gradient)
-            self.adam.step(self.gradient, lr, active)
-            total += loss.detach().sum(dim=1).double()
-        return total / self.train_plan.count
+        graphs = self.table.index_select(0, self.cursor).squeeze(0)
+        there = graphs >= 0
+        batch = assemble(self.store, self.x, graphs, self.train_plan.nodes)
+        with torch.enable_grad():
+            out, _ = self._forward(batch, self._dropout_buffers())
+            loss = torch.where(there, self.loss(out, self._targets_of(graphs)), 0)
+            # The gradient of the sum is each replica's own: none sees another's parameters.
+            (loss.sum(dim=1) / there.sum(dim=1).clamp(min=1)).sum().backward()
+        self.stack.gradient(self.gradient)
+        self.adam.step(self.gradient, self.lr, there.any(dim=1))
+        self.train_loss += loss.detach().sum(dim=1).double() / self.train_plan.count
+        self.cursor += 1
 
     def _dropout_buffers(self) -> dict[str, Tensor]:
         """Key and rate of every dropout of every replica for this step."""
@@ -178,24 +206,24 @@ class Fleet:
         buffers = {}
         for i, name in enumerate(self.dropouts):
             buffers[f"{name}.key"] = fold_key(keys, i)
-            buffers[f"{name}.rate"] = self.rates[name].float()
+            buffers[f"{name}.rate"] = self.rates[name]
         return buffers
 
-    def _forward(self, batch: Batch, buffers: dict[str, Tensor]) -> Tensor:
+    def _forward(self, batch: Batch, buffers: dict[str, Tensor], masks: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Outputs ``[replicas, slots, outputs]`` and, on request, each layer's largest mask ``[replicas, layers]``."""
         slots = batch.graphs.size(1)
 
-        def one(parameters, buffers, x, neighbours, nodes_graph):
-            return functional_call(
-                self.model, {**parameters, **buffers}, (x, neighbours, nodes_graph), {"batch_size": slots}
-            )
+        def one(parameters, buffers, x, neighbours, graph):
+            tensors, inputs = {**parameters, **buffers}, (x, neighbours, graph)
+            if not masks:
+                return functional_call(self.model, tensors, inputs, {"batch_size": slots}), None
+            options = {"batch_size": slots, "return_masks": True}
+            out, used = functional_call(self.model, tensors, inputs, options)
+            real = (graph >= 0).unsqueeze(-1)
+            return out, torch.stack([torch.where(real, m, 0).amax() for m in used])
 
-        run = vmap(one, in_dims=(0, 0, *batch.in_dims()), randomness="error")
+        run = vmap(one, in_dims=(0, 0, *batch.in_dims()), out_dims=(0, 0 if masks else None), randomness="error")
         return run(self.stack.parameters, buffers, batch.x, batch.neighbours, batch.batch)
-
-    def _losses(self, out: Tensor, graphs: Tensor) -> Tensor:
-        """The loss of every graph, ``[replicas, slots]``, 0 for empty slots."""
-        loss = self.loss(out, self._targets_of(graphs))
-        return torch.where(graphs >= 0, loss, 0)
 
     def _targets_of(self, graphs: Tensor) -> Tensor:
         ids = graphs.clamp(min=0)
@@ -204,33 +232,33 @@ class Fleet:
         rows = torch.arange(len(self.replicas), device=self.device).unsqueeze(1)
         return self.y[rows, ids]
 
+    @torch.no_grad()
+    def _evaluate(self, part: _Part) -> None:
+        """Mean loss and metric of each replica over its graphs of a part, and its most closed layer's largest mask."""
+        self.model.eval()
+        part.loss.zero_()
+        part.metric.zero_()
+        part.mask.zero_()
+        largest: list[Tensor] = []
+        for graphs in part.graphs:
+            there, y = graphs >= 0, self._targets_of(graphs)
+            batch = assemble(self.store, self.x, graphs, part.plan.nodes)
+            out, masks = self._forward(batch, {}, masks=self.has_masks)
+            part.loss.add_(torch.where(there, self.loss(out, y), 0).sum(dim=1))
+            part.metric.add_(torch.where(there, self._scores(out, y), 0).sum(dim=1))
+            if masks is not None:
+                largest.append(masks)
+        part.loss.div_(part.plan.count)
+        part.metric.div_(part.plan.count)
+        # Over batches the largest, over layers the smallest: one closed layer is enough to kill the network.
+        part.mask.copy_(torch.stack(largest).amax(dim=0).amin(dim=1) if largest else torch.ones_like(part.mask))
+
     def _scores(self, out: Tensor, y: Tensor) -> Tensor:
         if self.metric is METRICS["cross_entropy"]:
             return self.metric(out, y)
         # Errors are reported in the target's own unit.
         std = self.std.unsqueeze(1).to(self.device)
         return self.metric(out.double() * std, y.double() * std)
-
-    @torch.no_grad()
-    def _evaluate(self, part: _Part) -> tuple[Tensor, Tensor]:
-        """Mean loss and metric of each replica over its graphs of a part."""
-        self.model.eval()
-        loss = torch.zeros(len(self.replicas), device=self.device, dtype=torch.float64)
-        metric = torch.zeros_like(loss)
-        for graphs in part.graphs:
-            batch = assemble(self.store, self.x, graphs, part.plan.nodes)
-            out = self._forward(batch, {})
-            loss += self._losses(out, graphs).sum(dim=1).double()
-            score = self._scores(out, self._targets_of(graphs))
-            metric += torch.where(graphs >= 0, score, 0).sum(dim=1).double()
-        return loss / part.plan.count, metric / part.plan.count
-
-    @torch.no_grad()
-    def _look_for_trouble(self, epoch: int, train_loss: np.ndarray, troubles: dict[int, Trouble]) -> None:
-        for r in np.flatnonzero(~np.isfinite(train_loss)):
-            if r not in troubles:
-                what = f"the loss is {train_loss[r]}: the training diverged; a smaller learning rate helps"
-                troubles[int(r)] = Trouble(int(r), self.replicas[r].seed, epoch, what)
 
 
 def _check(store: GraphStore, x: Tensor, replicas: Sequence[Replica], batch_size: int) -> None:
@@ -249,8 +277,10 @@ def _check(store: GraphStore, x: Tensor, replicas: Sequence[Replica], batch_size
 
 
 def _targets(store: GraphStore, replicas: Sequence[Replica]) -> tuple[Tensor, Tensor, Tensor]:
-    """Classes ``[graphs]``; or targets ``[replicas, graphs, outputs]`` scaled by each replica's training part, with
-    mean and deviation ``[replicas, outputs]``, all in float64: total energies need it."""
+    """Classes ``[graphs]``; or targets ``[replicas, graphs, outputs]`` scaled by each replica's training part.
+
+    With them mean and deviation ``[replicas, outputs]``, all in float64: total energies need it.
+    """
     assert store.y is not None
     if not store.y.is_floating_point():
         return store.y, torch.zeros(len(replicas), 1), torch.ones(len(replicas), 1)

@@ -45,3 +45,35 @@ class History:
     def epochs(self) -> int:
         """How many epochs were trained."""
         return self.train_loss.shape[1]
+
+
+# A mask this small in all nodes of a layer lets nothing through, and hardly any gradient brings it back.
+_CLOSED = 1e-3
+
+
+def find_troubles(seeds: list[int], train_loss: np.ndarray, largest_masks: list[np.ndarray]) -> list[Trouble]:
+    """Which replicas diverged, and which ended with masks closed everywhere; the epoch is the first of it.
+
+    Args:
+        seeds: of the replicas.
+        train_loss: ``[replicas, epochs]``.
+        largest_masks: for each evaluated part ``[replicas, epochs]``, the largest mask of the most closed layer.
+    """
+    troubles = []
+    for r, seed in enumerate(seeds):
+        bad = np.flatnonzero(~np.isfinite(train_loss[r]))
+        if bad.size:
+            what = f"the loss is {train_loss[r, bad[0]]}: the training diverged; a smaller learning rate helps"
+            troubles.append(Trouble(r, seed, int(bad[0]) + 1, what))
+            continue
+        for masks in largest_masks:
+            open_epochs = np.flatnonzero(~(masks[r] < _CLOSED))
+            first = int(open_epochs[-1]) + 2 if open_epochs.size else 1
+            if first <= masks.shape[1]:
+                what = (
+                    "the masks of a layer are closed (below 0.001) at every node, so the network is dead and predicts "
+                    "the same for every graph; a smaller learning rate or another seed helps"
+                )
+                troubles.append(Trouble(r, seed, first, what))
+                break
+    return troubles

@@ -150,6 +150,7 @@ def bits_sum(
     if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise TypeError(f"bits_sum takes float32, bfloat16 or float16, got {x.dtype}")
     x, mask, kind = _rows_and_mask(x, mask)
+    mask = None if mask is None else mask.to(x.dtype)
     nodes, channels = x.shape
     if nodes % replicas:
         raise ValueError(f"{nodes} nodes are not {replicas} replicas of equally many")
@@ -335,7 +336,15 @@ def _bits_kernel(
     side = tl.arange(0, 2)[None, None, :]
     step = tl.arange(0, 32 * HALVES)
     total = tl.zeros([ROWS, WIDTH], tl.float32)
+    # The mask of the next columns is fetched while these are worked on; the compiler sees to x and the bits.
+    following = tl.zeros([32 * HALVES], x.dtype.element_ty)
+    if MASK == 1:
+        following = tl.load(mask + begin + step, mask=step < stop - begin, other=0)
     for column in range(begin, stop, 32 * HALVES):
+        weight = following
+        if MASK == 1:
+            ahead = column + 32 * HALVES + step
+            following = tl.load(mask + ahead, mask=ahead < stop, other=0)
         # 32 bits of each row from this column on, cut from two neighbouring words. Outside the row's graph
         # (before its first column, past its last word) there are no words, and so no bits.
         skip = (column - first)[:, None, None]
@@ -361,14 +370,13 @@ def _bits_kernel(
         if PIECES == 1:
             if MASK == 1:
                 # One number a source may as well stand in the matrix: the product with x is then not rounded.
-                weight = tl.load(mask + source, mask=ok, other=0).to(part.dtype)
                 matrix = tl.where(bit != 0, weight[None, :], tl.zeros([ROWS, 32 * HALVES], part.dtype))
             else:
                 matrix = (bit * ONE).to(tl.int16).to(part.dtype, bitcast=True)
             total = tl.dot(matrix, part, total)
         else:
             if MASK == 1:
-                part *= tl.load(mask + source, mask=ok, other=0)[:, None]
+                part *= weight[:, None]
             matrix = (bit * ONE).to(tl.int16).to(tl.bfloat16, bitcast=True)
             for _ in tl.static_range(PIECES):
                 piece = part.to(tl.bfloat16)

@@ -45,7 +45,7 @@ def cross_validate(
     runs: int = 1,
     seed: int = 0,
     device: str = "cpu",
-    on_epoch: Callable[[int, float], None] | None = None,
+    on_epoch: Callable[[int, torch.Tensor], None] | None = None,
 ) -> CrossValidation:
     """Trains on all folds but one and tests on that one, for every fold and run; run r splits with seed + r.
 
@@ -56,7 +56,7 @@ def cross_validate(
         runs: how many times, each with new folds and new weights.
         seed: of the first run.
         device: where to train.
-        on_epoch: called with the epoch and the mean metric so far.
+        on_epoch: called after every epoch with the epoch and the metric of all models, on the device.
     """
     if store.y is None:
         raise SettingError("the graphs have no classes or targets to learn")
@@ -94,9 +94,9 @@ def cross_validate(
         device=device,
     )
 
-    def report(epoch: int, metrics: dict[str, np.ndarray]) -> None:
+    def report(epoch: int, metrics: dict[str, torch.Tensor]) -> None:
         if on_epoch is not None:
-            on_epoch(epoch, float(metrics["test"].mean()))
+            on_epoch(epoch, metrics["test"])
 
     history = fleet.train(settings.epochs, on_epoch=report)
     curve = history.metric["test"].reshape(runs, folds, -1)

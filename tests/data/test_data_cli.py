@@ -7,6 +7,8 @@ from typer.testing import CliRunner
 
 from softmask.cli.data import app
 from softmask.data.catalog import SYNTHETIC, TU_SETS
+from softmask.data.files import save_store
+from softmask.data.tu import read_tu
 from softmask.errors import DataError
 
 
@@ -36,8 +38,8 @@ def test_info(write_tu):
     found = json.loads(run("info", folder, "--json"))
     expected = {
         "name": "TOY", "graphs": 2, "nodes": 7, "nodes_min": 3, "nodes_max": 4, "nodes_mean": 3.5,
-        "edges": 10, "directed": False, "self_loops_dropped": 0, "isolated_nodes": 1, "largest_degree": 3, "targets": 0,
-        "classes": [[-1, 1], [1, 1]], "node_labels": [3], "node_attributes": 2, "edge_labels": [5],
+        "edges": 10, "directed": False, "self_loops_dropped": 0, "isolated_nodes": 1, "largest_degree": 3,
+        "targets": 0, "classes": [[-1, 1], [1, 1]], "node_labels": [3], "node_attributes": 2, "edge_labels": [5],
         "edge_attributes": 0, "features": {"kind": "labels", "channels": 3},
     }  # fmt: skip
     assert {k: found[k] for k in expected} == expected
@@ -55,6 +57,13 @@ def test_info_of_a_directed_set_without_targets(write_tu):
     found = json.loads(run("info", folder, "--json"))
     assert (found["directed"], found["isolated_nodes"], found["self_loops_dropped"]) == (True, 3, 1)
     assert "2, directed" in run("info", folder)
+
+
+def test_a_store_without_graphs(write_tu, tmp_path):
+    save_store(read_tu(write_tu()).select([]), tmp_path / "empty.safetensors")
+    assert "holds no graphs" in run("check", tmp_path / "empty.safetensors", code=2)
+    with pytest.raises(DataError, match="holds no graphs"):
+        run("info", tmp_path / "empty.safetensors")
 
 
 def test_check_fine(write_tu):

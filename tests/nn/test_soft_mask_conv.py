@@ -96,7 +96,7 @@ def test_relu_is_included():
 
 
 def test_other_activations():
-    conv = SoftMaskConv(3, 5, act="elu")
+    conv = SoftMaskConv(3, 50, act="elu")
     assert (conv(X, EDGES, torch.ones(4, 1)) < 0).any()
     out = conv(X, EDGES, torch.zeros(4, 1))
     assert (out == 0).all()
@@ -104,10 +104,10 @@ def test_other_activations():
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_trainable(channels):
-    conv = SoftMaskConv(3, 3).double()
+    conv = Numbers(2).fill(SoftMaskConv(3, 3))
     x, mask = (
         X.double().requires_grad_(),
-        (MASK.double() * 0.5 + 0.25).expand(4, channels).clone().requires_grad_(),
+        torch.full((4, channels), 0.5, dtype=torch.float64).requires_grad_(),
     )
     conv(x, EDGES, mask).sum().backward()
     for t in (*conv.parameters(), x, mask):

@@ -246,7 +246,7 @@ def test_it_learns():
     model = SoftMaskGNN(1, 8, 2, 2, jk=True, dropout=0.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     x, batch, y = torch.ones(4, 1), torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1])
-    for _ in range(50):
+    for _ in range(100):
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(x, torch.tensor([[2, 3], [3, 2]]), batch), y)
         loss.backward()

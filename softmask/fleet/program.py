@@ -1,0 +1,49 @@
+"""One step of a fleet as a program that runs the same way every time: captured once on CUDA, and replayed."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+class Program:
+    """A function without arguments that works on fixed tensors, in place.
+
+    On the CPU a call runs it. On CUDA the first call captures it as a CUDA graph, and every call replays the graph:
+    one launch instead of hundreds. Warming up runs the function for real, so the tensors it changes are put back.
+
+    Args:
+        run: the function; it must not wait for the device, nor change any shape.
+        changes: all tensors that it changes.
+        device: where they live.
+    """
+
+    def __init__(self, run: Callable[[], None], changes: Sequence[Tensor], device: torch.device):
+        self.run = run
+        self.changes = list(changes)
+        self.captures = device.type == "cuda"
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        """Runs the function once."""
+        if not self.captures:
+            self.run()
+            return
+        if self.graph is None:
+            self.graph = self._capture()
+        self.graph.replay()
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        before = [t.clone() for t in self.changes]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                self.run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.run()
+        for t, old in zip(self.changes, before):
+            t.copy_(old)
+        return graph
