@@ -306,9 +306,7 @@ def run_case(report, name, batch, dtype, channels):
     measure(
         "index_add graphs",
         "",
-        lambda: torch.zeros(graphs, channels, device="cuda", dtype=dtype).index_add_(
-            0, padded, x * real[:, None]
-        ),
+        lambda: torch.zeros(graphs, channels, device="cuda", dtype=dtype).index_add_(0, padded, x * real[:, None]),
         tolerance=10 * loose,
         capture=False,
     )

@@ -51,9 +51,7 @@ def in_process(reader: str, folder: Path) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", default="COLLAB")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("results/bench/read_tu.json"))
@@ -85,9 +83,7 @@ def main() -> None:
         "softmask": ours,
         "pyg": theirs,
         "times_faster": theirs["seconds"] / ours["seconds"],
-        "provenance": provenance(
-            ["python", "benchmarks/read_tu.py", arguments.name], data_hash=ours.pop("data_hash")
-        ),
+        "provenance": provenance(["python", "benchmarks/read_tu.py", arguments.name], data_hash=ours.pop("data_hash")),
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     temporary = arguments.out.with_suffix(".tmp")

@@ -19,7 +19,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         # mkstemp makes the file private; what replaces `path` should be as readable as any new file.
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
+        Path(name).chmod(0o666 & ~mask)
     except OSError as error:
         raise SettingError(f"cannot write {path}: {error.strerror}") from None
     temporary = Path(name)

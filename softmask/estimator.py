@@ -1,5 +1,6 @@
 """Soft-mask GNNs as scikit-learn estimators."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +18,8 @@ from softmask.fleet import Fleet, Replica
 from softmask.fleet.predict import predict
 from softmask.model_file import TrainedModel, load_trained, save_model
 from softmask.study.settings import Settings
+
+OnEpoch = Callable[[int, dict[str, torch.Tensor]], None]
 
 
 class _SoftMaskEstimator(BaseEstimator):
@@ -58,7 +61,9 @@ class _SoftMaskEstimator(BaseEstimator):
         params = self.get_params()
         return Settings(**{k: v for k, v in params.items() if k not in ("seed", "device")})
 
-    def _fit(self, store: GraphStore, outputs: int, classes: tuple[list[Any], str] | None, on_epoch=None) -> None:
+    def _fit(
+        self, store: GraphStore, outputs: int, classes: tuple[list[Any], str] | None, on_epoch: OnEpoch | None = None
+    ) -> None:
         settings, device = self._settings(), pick_device(self.device)
         features = Features.of(store, attributes=settings.attributes)
         replica = Replica(
@@ -151,7 +156,7 @@ class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
 
     task = "classification"
 
-    def fit(self, graphs: Any, y: Any = None, on_epoch=None) -> Self:
+    def fit(self, graphs: Any, y: Any = None, on_epoch: OnEpoch | None = None) -> Self:
         """Trains on graphs and their classes; a GraphStore may carry the classes itself."""
         store = as_store(graphs)
         if y is None:
@@ -197,7 +202,7 @@ class SoftMaskRegressor(RegressorMixin, _SoftMaskEstimator):
 
     task = "regression"
 
-    def fit(self, graphs: Any, y: Any = None, on_epoch=None) -> Self:
+    def fit(self, graphs: Any, y: Any = None, on_epoch: OnEpoch | None = None) -> Self:
         """Trains on graphs and their targets, ``[graphs]`` or ``[graphs, targets]``."""
         store = as_store(graphs)
         if y is not None:

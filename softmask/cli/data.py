@@ -51,8 +51,7 @@ def list_sets(data_dir: DataDir = None, as_json: Json = False) -> None:
     table.add_column("where", overflow="fold")
     for row in rows:
         numbers = [
-            f"{row[c]:,}" if c in row else "any" * (c == "graphs")
-            for c in ("graphs", "classes", "nodes", "edges")
+            f"{row[c]:,}" if c in row else "any" * (c == "graphs") for c in ("graphs", "classes", "nodes", "edges")
         ]
         table.add_row(row["name"], *numbers, escape(row["where"] or f"softmask data get {row['name']}"))
     _console().print(table)
@@ -61,9 +60,7 @@ def list_sets(data_dir: DataDir = None, as_json: Json = False) -> None:
 @app.command(epilog="Example: softmask data get MUTAG")
 def get(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names in the TU collection.")],
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder for the zip files; by default the cache.")
-    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder for the zip files; by default the cache.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Download even what is there.")] = False,
 ) -> None:
     """Download sets of the TU collection. Any name of the collection will do, not only the listed ones."""

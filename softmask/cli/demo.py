@@ -68,7 +68,11 @@ def demo(
     table.add_section()
     means = {key: sum(row[key] for row in rows) / folds for key in rows[0]}
     table.add_row(
-        "mean", f"{100 * means['accuracy']:.1f} %", f"{means['mask_auc']:.3f}", f"{means['degree_auc']:.3f}", style="bold"
+        "mean",
+        f"{100 * means['accuracy']:.1f} %",
+        f"{means['mask_auc']:.3f}",
+        f"{means['degree_auc']:.3f}",
+        style="bold",
     )
     console.print(table)
     console.print("The last two columns are ROC-AUC over the nodes of a graph: 0.5 is chance, 1.0 is perfect.")

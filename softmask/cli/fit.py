@@ -66,7 +66,10 @@ def fit(
     summary = {**model.trained_.summary, "model": str(out), "variant": variant, "troubles": model.troubles_}
     _report(summary, as_json)
     if summary["interrupted"]:
-        print(f"interrupted: {out} holds the model after {summary['epochs']} of {epochs} epochs", file=sys.stderr)
+        print(
+            f"interrupted: {out} holds the model after {summary['epochs']} of {epochs} epochs",
+            file=sys.stderr,
+        )
         raise typer.Exit(130)
 
 

@@ -14,7 +14,8 @@ Data = Annotated[
     ),
 ]
 DataDir = Annotated[
-    Path | None, typer.Option(help="Folder in which named sets are looked for, before SOFTMASK_DATA and the cache.")
+    Path | None,
+    typer.Option(help="Folder in which named sets are looked for, before SOFTMASK_DATA and the cache."),
 ]
 Variant = Annotated[str, typer.Option(help="The model: smg, smg-jk, m-smg or m-smg-jk.")]
 Hidden = Annotated[int, typer.Option(help="Size of the hidden vectors.")]

@@ -101,9 +101,7 @@ def _not_found(name: str) -> str:
             f"{name}: {where}. Say where it is with --data-dir FOLDER or SOFTMASK_DATA=FOLDER, or download "
             f"it: softmask data get {name}"
         )
-    close = difflib.get_close_matches(name.upper(), TU_SETS, n=1) or difflib.get_close_matches(
-        name, known, n=1
-    )
+    close = difflib.get_close_matches(name.upper(), TU_SETS, n=1) or difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {close[0]}? " if close else ""
     return (
         f"{name}: {where}. {hint}Give a path, say where it is with --data-dir FOLDER or "

@@ -31,9 +31,7 @@ def as_store(graphs: Any) -> GraphStore:
     if isinstance(graphs, GraphStore):
         return graphs
     if isinstance(graphs, str | bytes) or not hasattr(graphs, "__len__"):
-        raise DataError(
-            "graphs must be a GraphStore, or a list of PyG Data, networkx graphs or SMILES strings"
-        )
+        raise DataError("graphs must be a GraphStore, or a list of PyG Data, networkx graphs or SMILES strings")
     items = list(graphs)
     if not items:
         raise DataError("no graphs were given")

@@ -77,19 +77,13 @@ def _fetch(name: str, to: Path, progress: Callable[[int, int | None], None] | No
             raise DataError(f"{url}: the download ended after {done} of {total} bytes; try again")
     except urllib.error.HTTPError as error:
         if error.code == 404:
-            raise DataError(
-                f"{url}: there is no such set in the collection; names are case sensitive"
-            ) from None
-        raise DataError(
-            f"{url}: the server answered {error.code} {error.reason}; {_otherwise(name)}"
-        ) from None
+            raise DataError(f"{url}: there is no such set in the collection; names are case sensitive") from None
+        raise DataError(f"{url}: the server answered {error.code} {error.reason}; {_otherwise(name)}") from None
     except (OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
         reason = getattr(error, "reason", None) or error
-        raise DataError(
-            f"{url}: cannot be reached ({reason}). Without a network, {_otherwise(name)}"
-        ) from None
+        raise DataError(f"{url}: cannot be reached ({reason}). Without a network, {_otherwise(name)}") from None
 
 
 def _otherwise(name: str) -> str:

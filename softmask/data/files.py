@@ -101,9 +101,7 @@ def _about(path: Path) -> dict[str, Any]:
             if size < 10 or brace != b"{" or not 2 <= length <= _MAX_HEADER:
                 raise DataError(f"{path}: not a store: no safetensors file, or its beginning is lost")
             if 8 + length > size:
-                raise DataError(
-                    f"{path}: truncated: {size} bytes, its header alone needs {8 + length}; make it again"
-                )
+                raise DataError(f"{path}: truncated: {size} bytes, its header alone needs {8 + length}; make it again")
             header = json.loads(brace + stream.read(length - 1))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
@@ -126,8 +124,7 @@ def _about(path: Path) -> dict[str, Any]:
     needed = 8 + length + max(ends, default=0)
     if version > FORMAT_VERSION:
         raise DataError(
-            f"{path}: format {version}, this softmask reads up to {FORMAT_VERSION}: update softmask, or "
-            "make it again"
+            f"{path}: format {version}, this softmask reads up to {FORMAT_VERSION}: update softmask, or make it again"
         )
     if size < needed:
         raise DataError(f"{path}: truncated: {size} of {needed} bytes; make it again")

@@ -120,9 +120,7 @@ def _stacked(graphs: Sequence[Data], name: str, rows: Sequence[int]) -> Tensor |
         if v.is_floating_point() and not bool(torch.isfinite(v).all()):
             raise DataError(f"graph {g}: {name} has a value that is not a finite number")
         if out and v.size(1) != out[0].size(1):
-            raise DataError(
-                f"graph {g}: {name} has {v.size(1)} columns, the graphs before have {out[0].size(1)}"
-            )
+            raise DataError(f"graph {g}: {name} has {v.size(1)} columns, the graphs before have {out[0].size(1)}")
         if out and v.is_floating_point() != out[0].is_floating_point():
             raise DataError(f"graph {g}: {name} holds {v.dtype}, the graphs before {out[0].dtype}")
         out.append(v)
@@ -157,9 +155,7 @@ def _targets(graphs: Sequence[Data], info: dict[str, Any]) -> Tensor | None:
     if y.is_floating_point():
         return y.double()
     if y.size(1) != 1:
-        raise DataError(
-            f"y has {y.size(1)} integers a graph; a class is one integer, targets are floating point"
-        )
+        raise DataError(f"y has {y.size(1)} integers a graph; a class is one integer, targets are floating point")
     classes, index = torch.unique(y.reshape(-1), return_inverse=True)
     info["classes"] = classes.tolist()
     return index

@@ -43,9 +43,7 @@ class RawFiles:
         except DataError:
             self._stack.close()
             raise
-        self._where = {
-            kind: f"{self.path}{':' if self.path.is_file() else '/'}{file}" for kind, file in kinds.items()
-        }
+        self._where = {kind: f"{self.path}{':' if self.path.is_file() else '/'}{file}" for kind, file in kinds.items()}
         self._open = {kind: found[file] for kind, file in kinds.items()}
 
     def _in_zip(self) -> dict[str, Callable[[], BinaryIO]]:
@@ -87,9 +85,7 @@ class RawFiles:
 def _in_folder(folder: Path) -> dict[str, Callable[[], BinaryIO]]:
     # PyG keeps a set in NAME/raw, some archives unpack to NAME/NAME: so one folder down is looked at too.
     files = [f for pattern in ("*.txt", "*/*.txt") for f in folder.glob(pattern) if f.is_file()]
-    return {
-        f.relative_to(folder).as_posix(): cast(Callable[[], BinaryIO], partial(f.open, "rb")) for f in files
-    }
+    return {f.relative_to(folder).as_posix(): cast(Callable[[], BinaryIO], partial(f.open, "rb")) for f in files}
 
 
 def _one_set(path: Path, files: list[str]) -> tuple[str, dict[str, str]]:
@@ -100,8 +96,7 @@ def _one_set(path: Path, files: list[str]) -> tuple[str, dict[str, str]]:
     edges = [p for p in edges if len(p.parts) == 1] or [p for p in edges if len(p.parts) == 2]
     if not edges:
         raise DataError(
-            f"{path}: not a set in TU layout: there is no file NAME_A.txt (its edges), at the top "
-            "or one folder down"
+            f"{path}: not a set in TU layout: there is no file NAME_A.txt (its edges), at the top or one folder down"
         )
     if len(edges) > 1:
         some = ", ".join(sorted(str(e) for e in edges)[:4])
@@ -113,7 +108,6 @@ def _one_set(path: Path, files: list[str]) -> tuple[str, dict[str, str]]:
     kinds = {known[p.name]: str(p) for p in paths if p.parent == edges[0].parent and p.name in known}
     if "graph_indicator" not in kinds:
         raise DataError(
-            f"{path}: the file {name}_graph_indicator.txt is missing; it says for each node which graph it "
-            "belongs to"
+            f"{path}: the file {name}_graph_indicator.txt is missing; it says for each node which graph it belongs to"
         )
     return name, kinds

@@ -31,9 +31,7 @@ def from_smiles(smiles: Sequence[str], y: Sequence[Any] | None = None, **info: A
             if molecule.GetNumAtoms() == 0:
                 raise DataError(f"molecule {row}: the SMILES {text!r} has no atoms")
             atoms = torch.tensor([[a.GetAtomicNum()] for a in molecule.GetAtoms()])
-            bonds = [
-                (b.GetBeginAtomIdx(), b.GetEndAtomIdx(), int(b.GetBondType())) for b in molecule.GetBonds()
-            ]
+            bonds = [(b.GetBeginAtomIdx(), b.GetEndAtomIdx(), int(b.GetBondType())) for b in molecule.GetBonds()]
             table = torch.tensor(bonds + [(v, u, k) for u, v, k in bonds], dtype=torch.long).reshape(-1, 3)
             data.append(Data(x=atoms, edge_index=table[:, :2].t(), edge_attr=table[:, 2:]))
     store = from_data(data, names=list(smiles), **info)

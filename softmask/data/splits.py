@@ -31,9 +31,7 @@ def stratified_folds(y: Any, folds: int = 10, seed: int = 0) -> list[tuple[Ids, 
     y = _targets(y)
     _check_seed(seed)
     if not isinstance(folds, Integral) or folds < 2:
-        raise SettingError(
-            f"folds={folds!r}: at least 2 folds are needed, one to test on and one to train on"
-        )
+        raise SettingError(f"folds={folds!r}: at least 2 folds are needed, one to test on and one to train on")
     if folds > len(y):
         raise SettingError(f"{folds} folds of {len(y)} graphs: every fold needs a graph; use fewer folds")
     if _regression(y):

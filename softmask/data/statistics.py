@@ -89,8 +89,7 @@ def remarks(store: GraphStore) -> list[str]:
         out += [f"class {c!r} has {n} graph only" for c, n in classes if n == 1]
     if store.directed:
         out.append(
-            "directed: some edges have no counterpart the other way; messages go from the first node to the "
-            "second"
+            "directed: some edges have no counterpart the other way; messages go from the first node to the second"
         )
     if loops := store.info.get("self_loops"):
         out.append(f"{loops} self loops were dropped: the layers never count them")

@@ -117,9 +117,7 @@ class GraphStore:
         loops = self.col == torch.repeat_interleave(own, degree)
         if not bool(loops.any()):
             return degree
-        return degree - torch.bincount(
-            torch.repeat_interleave(nodes, degree)[loops], minlength=self.num_nodes
-        )
+        return degree - torch.bincount(torch.repeat_interleave(nodes, degree)[loops], minlength=self.num_nodes)
 
     def to(self, device: torch.device | str) -> "GraphStore":
         """The same store on another device."""

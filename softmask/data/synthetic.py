@@ -144,9 +144,7 @@ def _shuffled(rng: np.random.Generator, edges: Edges, role: np.ndarray) -> tuple
     return np.concatenate([one_way, one_way[::-1]], axis=1), role[old]
 
 
-def _packed(
-    graphs: list[tuple[np.ndarray, np.ndarray]], info: dict[str, Any], seed: int, settings: str
-) -> GraphStore:
+def _packed(graphs: list[tuple[np.ndarray, np.ndarray]], info: dict[str, Any], seed: int, settings: str) -> GraphStore:
     roles = [role for _, role in graphs]
     source = f"softmask.data.synthetic.{info['name']}(num_graphs={len(graphs)}, seed={seed}, {settings})"
     arrays: dict[str, torch.Tensor | None] = {
@@ -159,9 +157,7 @@ def _packed(
 
 def _check_size(num_graphs: int, seed: int) -> None:
     if not isinstance(num_graphs, Integral) or num_graphs < 2:
-        raise SettingError(
-            f"num_graphs={num_graphs!r}: must be a whole number, at least 2 (one for each class)"
-        )
+        raise SettingError(f"num_graphs={num_graphs!r}: must be a whole number, at least 2 (one for each class)")
     if not isinstance(seed, Integral) or seed < 0:
         raise SettingError(f"seed={seed!r}: must be a whole number, at least 0")
 

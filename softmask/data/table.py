@@ -47,6 +47,8 @@ def read_table(raw: RawFiles, kind: str, dtype: Any, columns: int | None = None)
         out = [table.column(i).to_numpy() for i in range(width)]
     except pa.ArrowException:
         out = _read_slowly(raw, kind, dtype, width)
+    if len(out[0]) == 0:
+        raise _empty(raw, kind)
     if dtype.kind == "f":
         finite = np.ones(len(out[0]), dtype=bool)
         for column in out:
@@ -81,9 +83,7 @@ def _width(raw: RawFiles, kind: str) -> int:
         if line:
             width = line.count(",") + 1
             if width > MAX_COLUMNS:
-                raise DataError(
-                    f"{raw.where(kind)}, line {number}: {width} numbers; at most {MAX_COLUMNS} are read"
-                )
+                raise DataError(f"{raw.where(kind)}, line {number}: {width} numbers; at most {MAX_COLUMNS} are read")
             return width
     raise _empty(raw, kind)
 
@@ -105,8 +105,6 @@ def _read_slowly(raw: RawFiles, kind: str, dtype: np.dtype, width: int) -> list[
             raise DataError(f"{where}: {len(fields)} numbers, expected {width}: {_short(line)}")
         for column, field in zip(columns, fields):
             column.append(_number(field.strip(), dtype, where))
-    if not columns[0]:
-        raise _empty(raw, kind)
     # A float64 too large for float32 becomes infinite, which the caller refuses.
     with np.errstate(over="ignore"):
         return [np.frombuffer(column, dtype=code).astype(dtype) for column in columns]

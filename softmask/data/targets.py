@@ -11,7 +11,7 @@ from softmask.data.store import GraphStore
 from softmask.errors import DataError
 
 
-def with_targets(store: GraphStore, y: Sequence[Any]) -> GraphStore:
+def with_targets(store: GraphStore, y: Sequence[Any] | np.ndarray) -> GraphStore:
     """The store with targets: floats become regression targets, anything else classes."""
     try:
         values = np.asarray(y)
@@ -29,9 +29,7 @@ def with_targets(store: GraphStore, y: Sequence[Any]) -> GraphStore:
         info.pop("classes", None)
         return dataclasses.replace(store, y=target, info=info)
     if values.size != len(values):
-        raise DataError(
-            f"a class is one value a graph, found {list(values.shape)}; targets must be floating point"
-        )
+        raise DataError(f"a class is one value a graph, found {list(values.shape)}; targets must be floating point")
     try:
         classes, index = np.unique(values.reshape(-1), return_inverse=True)
     except TypeError as error:

@@ -58,8 +58,7 @@ def _graphs(raw: RawFiles) -> tuple[np.ndarray, np.ndarray]:
     where = raw.where("graph_indicator")
     if graph[0] != 1:
         raise DataError(
-            f"{where}, line {line_of_row(raw, 'graph_indicator', 0)}: graphs are numbered from 1, found "
-            f"{graph[0]}"
+            f"{where}, line {line_of_row(raw, 'graph_indicator', 0)}: graphs are numbered from 1, found {graph[0]}"
         )
     step = np.diff(graph)
     if (step < 0).any():
@@ -83,9 +82,7 @@ def _graphs(raw: RawFiles) -> tuple[np.ndarray, np.ndarray]:
     return node_ptr, graph
 
 
-def _edges(
-    raw: RawFiles, node_ptr: np.ndarray, graph: np.ndarray
-) -> tuple[dict[str, Tensor], np.ndarray, int, int]:
+def _edges(raw: RawFiles, node_ptr: np.ndarray, graph: np.ndarray) -> tuple[dict[str, Tensor], np.ndarray, int, int]:
     """The arrays, for each edge its row in the file, and how many rows and self loops there were.
 
     The rows are meaningful only if there are labels or attributes of edges to be looked up by them.
@@ -95,6 +92,8 @@ def _edges(
     nodes = len(graph)
     source, target = read_table(raw, "A", np.int32, columns=2)
     given = len(source)
+    if given >= 2**31:
+        raise DataError(f"{raw.where('A')}: {given} lines; up to {2**31 - 1} are read: split the set")
     for ends in (source, target):
         if ends.min() < 1 or ends.max() > nodes:
             row = int(np.argmax((source < 1) | (source > nodes) | (target < 1) | (target > nodes)))

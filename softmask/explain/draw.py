@@ -140,16 +140,12 @@ def _legend(figure: Any, roles: Sequence[str], role: np.ndarray) -> None:
         handle = Line2D([], [], linestyle="", marker="o", markersize=7, label=_clean(roles[r]))
         handle.set(markerfacecolor="white", markeredgecolor=colour, markeredgewidth=width)
         handles.append(handle)
-    legend = figure.legend(
-        handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8
-    )
+    legend = figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
     for text in legend.get_texts():
         text.set_parse_math(False)
 
 
-def _caption_lines(
-    title: str, predicted: Any, probability: float | None, actual: Any, columns: int
-) -> list[str]:
+def _caption_lines(title: str, predicted: Any, probability: float | None, actual: Any, columns: int) -> list[str]:
     parts = []
     if predicted is not None:
         chance = "" if probability is None else f" (probability {probability:.2f})"

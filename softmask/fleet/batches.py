@@ -21,7 +21,7 @@ class Plan(NamedTuple):
 
     Args:
         graphs: ``[replicas, most]``, graph ids by falling size, -1 behind the last.
-        count: ``[replicas]``, how many graphs each replica has.
+        counts: ``[replicas]``, how many graphs each replica has.
         batches: ``[replicas]``, into how many batches they are dealt.
         steps: the most batches of any replica.
         slots: the most graphs of any batch.
@@ -30,7 +30,7 @@ class Plan(NamedTuple):
     """
 
     graphs: Tensor
-    count: Tensor
+    counts: Tensor
     batches: Tensor
     steps: int
     slots: int
@@ -53,7 +53,7 @@ def plan(parts: Sequence[np.ndarray | Sequence[int]], sizes: Tensor, batch_size:
     used = np.array([size[part].sum() / n for part, n in zip(ids, batches)])
     return Plan(
         graphs=torch.from_numpy(graphs).to(sizes.device),
-        count=torch.tensor([len(part) for part in ids], device=sizes.device),
+        counts=torch.tensor([len(part) for part in ids], device=sizes.device),
         batches=torch.tensor(batches, device=sizes.device),
         steps=max(batches),
         slots=max(-(-len(part) // n) for part, n in zip(ids, batches)),
@@ -77,7 +77,7 @@ def deal(plan: Plan, keys: Tensor | None = None) -> Tensor:
     slot = torch.arange(plan.slots, device=graphs.device)
     batches = plan.batches.reshape(1, -1, 1)
     source = slot * batches + step
-    there = (step < batches) & (source < plan.count.reshape(1, -1, 1))
+    there = (step < batches) & (source < plan.counts.reshape(1, -1, 1))
     table = graphs.unsqueeze(0).expand(plan.steps, -1, -1)
     return torch.where(there, table.gather(2, source.clamp(max=most - 1)), -1)
 

@@ -1,7 +1,8 @@
 """Fleet: many models trained as one program."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -118,7 +119,7 @@ class Fleet:
             written = [torch.zeros_like(self.train_loss) for _ in range(3)]
             part = _Part(made, deal(made), *written)
             self.parts[name] = part
-            self.evaluations.append(Program(lambda part=part: self._evaluate(part), written, self.device))
+            self.evaluations.append(Program(partial(self._evaluate, part), written, self.device))
 
     def train(
         self,
@@ -140,7 +141,10 @@ class Fleet:
             raise SettingError(f"epochs must be at least 1, got {epochs}")
         if keep != "last" and keep not in self.parts:
             raise SettingError(f"keep={keep!r}: no such part; there is {', '.join(['last', *self.parts])}")
-        rows = [self.train_loss, *(t for part in self.parts.values() for t in (part.loss, part.metric, part.mask))]
+        rows = [
+            self.train_loss,
+            *(t for part in self.parts.values() for t in (part.loss, part.metric, part.mask)),
+        ]
         record = torch.zeros(epochs, len(rows), len(self.replicas), device=self.device, dtype=torch.float64)
         best = self.stack.flat.clone()
         best_score = torch.full_like(self.train_loss, -torch.inf)
@@ -197,7 +201,7 @@ class Fleet:
             (loss.sum(dim=1) / there.sum(dim=1).clamp(min=1)).sum().backward()
         self.stack.gradient(self.gradient)
         self.adam.step(self.gradient, self.lr, there.any(dim=1))
-        self.train_loss += loss.detach().sum(dim=1).double() / self.train_plan.count
+        self.train_loss += loss.detach().sum(dim=1).double() / self.train_plan.counts
         self.cursor += 1
 
     def _dropout_buffers(self) -> dict[str, Tensor]:
@@ -222,7 +226,8 @@ class Fleet:
             real = (graph >= 0).unsqueeze(-1)
             return out, torch.stack([torch.where(real, m, 0).amax() for m in used])
 
-        run = vmap(one, in_dims=(0, 0, *batch.in_dims()), out_dims=(0, 0 if masks else None), randomness="error")
+        out_dims: Any = (0, 0 if masks else None)
+        run = vmap(one, in_dims=(0, 0, *batch.in_dims()), out_dims=out_dims, randomness="error")
         return run(self.stack.parameters, buffers, batch.x, batch.neighbours, batch.batch)
 
     def _targets_of(self, graphs: Tensor) -> Tensor:
@@ -248,8 +253,8 @@ class Fleet:
             part.metric.add_(torch.where(there, self._scores(out, y), 0).sum(dim=1))
             if masks is not None:
                 largest.append(masks)
-        part.loss.div_(part.plan.count)
-        part.metric.div_(part.plan.count)
+        part.loss.div_(part.plan.counts)
+        part.metric.div_(part.plan.counts)
         # Over batches the largest, over layers the smallest: one closed layer is enough to kill the network.
         part.mask.copy_(torch.stack(largest).amax(dim=0).amin(dim=1) if largest else torch.ones_like(part.mask))
 

@@ -29,7 +29,11 @@ def _accuracy(out: Tensor, y: Tensor) -> Tensor:
     return (out.argmax(dim=-1) == y) & torch.isfinite(out).all(dim=-1)
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": _cross_entropy, "mse": _mse, "mae": _mae}
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross_entropy": _cross_entropy,
+    "mse": _mse,
+    "mae": _mae,
+}
 METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cross_entropy": _accuracy,
     "mse": _mae,

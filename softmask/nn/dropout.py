@@ -41,4 +41,3 @@ class KeyedDropout(torch.nn.Module):
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}(p={self.p})"
-

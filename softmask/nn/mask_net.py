@@ -46,12 +46,11 @@ class MaskNet(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         """Draws all weights and biases anew, uniform in ±1/sqrt(fan_in)."""
-        for lin in (self.lin_root, self.lin_rel, self.mlp[0], self.mlp[2]):
-            lin.reset_parameters()
+        for module in (self.lin_root, self.lin_rel, *self.mlp):
+            if isinstance(module, Linear):
+                module.reset_parameters()
 
-    def forward(
-        self, x: Tensor, edge_index: Tensor | EdgeIndex | Neighbours, mask: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor | EdgeIndex | Neighbours, mask: Tensor | None = None) -> Tensor:
         """"""  # noqa: D419
         neighbours = as_neighbours(edge_index, x.size(0))
         z = x if mask is None else mask * x
@@ -60,6 +59,5 @@ class MaskNet(torch.nn.Module):
 
     def __repr__(self) -> str:
         return (
-            f"{self.__class__.__name__}({self.in_channels}, {self.hidden_channels}, "
-            f"out_channels={self.out_channels})"
+            f"{self.__class__.__name__}({self.in_channels}, {self.hidden_channels}, out_channels={self.out_channels})"
         )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +15,8 @@ from softmask.nn.mask_net import MaskNet
 from softmask.nn.soft_mask_conv import SoftMaskConv
 from softmask.ops import Neighbours, as_neighbours, graph_sum
 
-Graph = Tensor | EdgeIndex | Neighbours
-Masks = Tensor | Sequence[Tensor]
+Graph: TypeAlias = "Tensor | EdgeIndex | Neighbours"
+Masks: TypeAlias = Tensor | Sequence[Tensor]
 
 
 class SoftMaskGNN(torch.nn.Module):
@@ -79,9 +79,7 @@ class SoftMaskGNN(torch.nn.Module):
 
         d = hidden_channels
         self.lin_in = Linear(in_channels, d)
-        self.masks = torch.nn.ModuleList(
-            MaskNet(d, d, d if multi_channel else 1) for _ in range(num_layers)
-        )
+        self.masks = torch.nn.ModuleList(MaskNet(d, d, d if multi_channel else 1) for _ in range(num_layers))
         self.convs = torch.nn.ModuleList(SoftMaskConv(d, d) for _ in range(num_layers))
         read = d * num_layers if jk else d
         if head == "classifier":
@@ -118,7 +116,7 @@ class SoftMaskGNN(torch.nn.Module):
             batch_size: number of graphs; computed from ``batch`` if not given.
             masks: preassigned masks, one per layer, instead of those of the mask networks.
             return_masks: also return the list of the masks of all layers.
-        """  # noqa: D205
+        """
         hidden, used = self._layers(x, edge_index, batch, masks)
         if batch is None:
             batch = torch.zeros(hidden[0].size(0), dtype=torch.long, device=hidden[0].device)

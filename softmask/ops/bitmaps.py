@@ -35,9 +35,7 @@ def bitmaps(store: "GraphStore") -> tuple[Tensor, Tensor]:
         ``bits`` ``[words]`` int32 and ``bit_row`` ``[nodes]`` int64, on the store's device.
     """
     if store.directed:
-        raise DataError(
-            "only undirected graphs can be kept as bits; use the neighbour lists of a directed set"
-        )
+        raise DataError("only undirected graphs can be kept as bits; use the neighbour lists of a directed set")
     device, sizes = store.device, store.sizes
     row_words = torch.repeat_interleave(_words(sizes), sizes)
     bit_row = row_words.cumsum(0) - row_words
@@ -54,9 +52,7 @@ def bitmaps(store: "GraphStore") -> tuple[Tensor, Tensor]:
         entries += int(bit.count_nonzero())
     # A power that stands twice carries into the next bit, and then there are fewer bits than entries.
     if int(np.bitwise_count(word.cpu().numpy()).sum(dtype=np.int64)) != entries:
-        raise DataError(
-            "graphs in which an edge stands twice cannot be kept as bits; use their neighbour lists"
-        )
+        raise DataError("graphs in which an edge stands twice cannot be kept as bits; use their neighbour lists")
     return word.to(torch.int32), bit_row
 
 

@@ -1,5 +1,7 @@
 """The sum over the nodes of each graph: definition, gradient, vmap rule, and the plain PyTorch implementation."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -68,7 +70,7 @@ _graph_sum.register_autograd(_sum_backward, setup_context=_sum_context)
 _graph_spread.register_autograd(_spread_backward, setup_context=_spread_context)
 
 
-def _side_by_side(info, in_dims, rows: Tensor, batch: Tensor, num_graphs: int) -> tuple[Tensor, Tensor]:
+def _side_by_side(info: Any, in_dims: Any, rows: Tensor, batch: Tensor, num_graphs: int) -> tuple[Tensor, Tensor]:
     """Replicas side by side are one batch: replica r owns the graphs from r * num_graphs on."""
     rows = rows.expand(info.batch_size, *rows.shape) if in_dims[0] is None else rows.movedim(in_dims[0], 0)
     batch = batch.expand(info.batch_size, *batch.shape) if in_dims[1] is None else batch.movedim(in_dims[1], 0)

@@ -111,8 +111,7 @@ def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t):
         return t.expand(replicas, *t.shape) if dim is None else t.movedim(dim, 0)
 
     x, mask, start, end, base, start_t, end_t = (
-        batched(t, dim)
-        for t, dim in zip((x, mask, start, end, base, start_t, end_t), (*in_dims[:4], *in_dims[5:8]))
+        batched(t, dim) for t, dim in zip((x, mask, start, end, base, start_t, end_t), (*in_dims[:4], *in_dims[5:8]))
     )
     nodes = x.size(1)
     first_node = torch.arange(replicas, device=x.device).unsqueeze(1) * nodes

@@ -34,7 +34,8 @@ class Neighbours(NamedTuple):
         """The graph with all edges turned round; an undirected graph is its own transpose."""
         if self.col_t is None:
             return self
-        assert self.start_t is not None and self.end_t is not None
+        assert self.start_t is not None
+        assert self.end_t is not None
         return Neighbours(self.start_t, self.end_t, self.col_t, self.base, self.start, self.end, self.col)
 
 

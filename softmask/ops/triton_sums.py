@@ -349,9 +349,7 @@ def _bits_kernel(
         # (before its first column, past its last word) there are no words, and so no bits.
         skip = (column - first)[:, None, None]
         index = (skip >> 5) + half + side
-        pair = tl.load(
-            word[:, None, None] + index, mask=(index >= 0) & (index < words[:, None, None]), other=0
-        )
+        pair = tl.load(word[:, None, None] + index, mask=(index >= 0) & (index < words[:, None, None]), other=0)
         pair = pair.to(tl.uint32, bitcast=True)
         shift = (skip & 31).to(tl.uint32)
         window = tl.sum(tl.where(side == 0, pair >> shift, (pair << 1) << (31 - shift)), 2)
@@ -364,9 +362,7 @@ def _bits_kernel(
         inside = ok[:, None] & real[None, :]
         part = tl.load(x + at, mask=inside, other=0)
         if MASK == 2:
-            part = (part.to(tl.float32) * tl.load(mask + at, mask=inside, other=0).to(tl.float32)).to(
-                part.dtype
-            )
+            part = (part.to(tl.float32) * tl.load(mask + at, mask=inside, other=0).to(tl.float32)).to(part.dtype)
         if PIECES == 1:
             if MASK == 1:
                 # One number a source may as well stand in the matrix: the product with x is then not rounded.
@@ -449,9 +445,7 @@ def _split(nodes: int, graphs: int, blocks: int, programs: int) -> int:
     """
     mean = nodes / graphs
     split = 1
-    while split < 512 and (
-        mean >= 256 * split or (mean >= 128 * split and graphs * blocks * split < programs)
-    ):
+    while split < 512 and (mean >= 256 * split or (mean >= 128 * split and graphs * blocks * split < programs)):
         split *= 2
     return split
 

@@ -45,9 +45,7 @@ def _commit() -> dict[str, Any]:
     folder = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str:
-        answer = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=20
-        )
+        answer = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=20)
         return answer.stdout.strip()
 
     try:

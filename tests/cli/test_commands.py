@@ -59,7 +59,15 @@ def test_help_is_quick_because_torch_is_not_imported():
 
 @pytest.mark.parametrize(
     "command",
-    [["fit"], ["predict"], ["evaluate"], ["data", "list"], ["data", "get"], ["data", "info"], ["data", "check"]],
+    [
+        ["fit"],
+        ["predict"],
+        ["evaluate"],
+        ["data", "list"],
+        ["data", "get"],
+        ["data", "info"],
+        ["data", "check"],
+    ],
     ids=" ".join,
 )
 def test_every_help_has_an_example(run, command):
@@ -152,7 +160,10 @@ def test_one_class_only(run, tmp_path):
     from softmask.data.convert import with_targets
 
     save_store(with_targets(motif(num_graphs=10, seed=0), ["same"] * 10), tmp_path / "one.safetensors")
-    for args in (["fit", tmp_path / "one.safetensors", "--out", tmp_path / "m.safetensors"], ["evaluate", tmp_path / "one.safetensors"]):
+    for args in (
+        ["fit", tmp_path / "one.safetensors", "--out", tmp_path / "m.safetensors"],
+        ["evaluate", tmp_path / "one.safetensors"],
+    ):
         code, _, err = run(*args)
         assert code == 2
         assert "class" in err
@@ -179,7 +190,19 @@ def test_ctrl_c_writes_the_model_as_far_as_it_got(data, tmp_path):
     """On a real terminal: the progress bar shows that epochs go by, Ctrl-C ends it, the file is there."""
     path = tmp_path / "m.safetensors"
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "softmask", "fit", data, "--out", path, "--epochs", "100000", "--hidden", "8"]
+    command = [
+        sys.executable,
+        "-m",
+        "softmask",
+        "fit",
+        data,
+        "--out",
+        path,
+        "--epochs",
+        "100000",
+        "--hidden",
+        "8",
+    ]
     with subprocess.Popen(command, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         seen, asked = "", False

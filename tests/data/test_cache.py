@@ -67,9 +67,7 @@ def test_damaged_file_is_built_anew(write_tu, spoil):
     wanted = open_data(folder).content_hash()
     (path,) = stores()
     data = path.read_bytes()
-    path.write_bytes(
-        {"truncate": data[:-3], "flip": data[:-1] + bytes([data[-1] ^ 1]), "nonsense": b"x"}[spoil]
-    )
+    path.write_bytes({"truncate": data[:-3], "flip": data[:-1] + bytes([data[-1] ^ 1]), "nonsense": b"x"}[spoil])
     assert open_data(folder).content_hash() == wanted
     assert path.read_bytes() == data
 

@@ -77,7 +77,7 @@ def test_paths_that_do_not_exist(tmp_path):
     for data in ("sub/MUTAG", "MUTAG.zip", tmp_path / "x.safetensors"):
         with pytest.raises(DataError, match="there is no such file or folder"):
             open_data(data)
-    with pytest.raises(DataError, match="--data-dir .* no such folder"):
+    with pytest.raises(DataError, match=r"--data-dir .* no such folder"):
         open_data("MUTAG", tmp_path / "nowhere")
     for data in ("", "a\0b"):
         with pytest.raises(DataError, match="empty or holds a zero byte"):

@@ -51,9 +51,7 @@ def pyg_sets(draw) -> list[Data]:
         if target == "class":
             data.y = torch.tensor([draw(st.integers(-3, 10**12))])
         elif target == "targets":
-            data.y = torch.tensor(
-                [[draw(st.floats(-1e6, 1e6)), draw(st.floats(-1e6, 1e6))]], dtype=torch.float64
-            )
+            data.y = torch.tensor([[draw(st.floats(-1e6, 1e6)), draw(st.floats(-1e6, 1e6))]], dtype=torch.float64)
         out.append(data)
     return out
 
@@ -103,9 +101,7 @@ def networkx_sets(draw) -> list[nx.Graph]:
     out = []
     for _ in range(draw(st.integers(1, 3))):
         graph = kind(y=draw(st.sampled_from(["yes", "no"])))
-        names = draw(
-            st.lists(st.one_of(st.integers(0, 9), st.text(max_size=2)), min_size=1, max_size=5, unique=True)
-        )
+        names = draw(st.lists(st.one_of(st.integers(0, 9), st.text(max_size=2)), min_size=1, max_size=5, unique=True))
         for node in names:
             graph.add_node(
                 node,

@@ -39,8 +39,8 @@ def test_info(write_tu):
     expected = {
         "name": "TOY", "graphs": 2, "nodes": 7, "nodes_min": 3, "nodes_max": 4, "nodes_mean": 3.5,
         "edges": 10, "directed": False, "self_loops_dropped": 0, "isolated_nodes": 1, "largest_degree": 3,
-        "targets": 0, "classes": [[-1, 1], [1, 1]], "node_labels": [3], "node_attributes": 2, "edge_labels": [5],
-        "edge_attributes": 0, "features": {"kind": "labels", "channels": 3},
+        "targets": 0, "classes": [[-1, 1], [1, 1]], "node_labels": [3], "node_attributes": 2,
+        "edge_labels": [5], "edge_attributes": 0, "features": {"kind": "labels", "channels": 3},
     }  # fmt: skip
     assert {k: found[k] for k in expected} == expected
     text = run("info", folder)

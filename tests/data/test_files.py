@@ -40,9 +40,7 @@ def test_directed_and_empty(tmp_path):
 def test_arrays_are_mapped(saved):
     store = load_store(saved)
     spans = [
-        line.split()[0].split("-")
-        for line in Path("/proc/self/maps").read_text().splitlines()
-        if str(saved) in line
+        line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines() if str(saved) in line
     ]
     for name, t in store.tensors().items():
         assert any(int(a, 16) <= t.data_ptr() < int(b, 16) for a, b in spans), name

@@ -16,11 +16,7 @@ numbers = st.one_of(
     st.integers(-3, 9).map(str),
     st.sampled_from(["", " ", "nan", "1e400", "-", "1.0", "+2", "9" * 30, "x", "1_0"]),
 )
-lines = (
-    st.lists(st.lists(numbers, min_size=1, max_size=3).map(",".join), max_size=6)
-    .map("\n".join)
-    .map(str.encode)
-)
+lines = st.lists(st.lists(numbers, min_size=1, max_size=3).map(",".join), max_size=6).map("\n".join).map(str.encode)
 content = st.one_of(st.binary(max_size=40), lines)
 
 

@@ -23,9 +23,7 @@ def test_counts(real_set, name):
     store = read_tu(real_set(name))
     assert counts(store) == TU_SETS[name]
     assert not store.directed
-    kind = (
-        "labels" if TU_SETS[name].node_labels else "scaled-degree" if name.startswith("REDDIT") else "degree"
-    )
+    kind = "labels" if TU_SETS[name].node_labels else "scaled-degree" if name.startswith("REDDIT") else "degree"
     assert Features.of(store).kind == kind
 
 

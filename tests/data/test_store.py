@@ -28,11 +28,7 @@ def test_select_is_the_same_as_packing_the_chosen(store):
         packed = from_data([store[i] for i in ids])
         assert {n: t.tolist() for n, t in chosen.tensors().items() if n != "y"} == {
             n: t.tolist() for n, t in packed.tensors().items() if n != "y"
-        } | (
-            {}
-            if packed.directed
-            else {"row_ptr_t": chosen.row_ptr_t.tolist(), "col_t": chosen.col_t.tolist()}
-        )
+        } | ({} if packed.directed else {"row_ptr_t": chosen.row_ptr_t.tolist(), "col_t": chosen.col_t.tolist()})
         assert [chosen.info["classes"][i] for i in chosen.y] == [int(store[i].y) for i in ids]
 
 
@@ -84,9 +80,7 @@ def test_content_hash_is_the_same_everywhere():
 def test_to_another_device(store):
     moved = store.to("meta")
     assert moved.device.type == "meta"
-    assert {n: t.shape for n, t in moved.tensors().items()} == {
-        n: t.shape for n, t in store.tensors().items()
-    }
+    assert {n: t.shape for n, t in moved.tensors().items()} == {n: t.shape for n, t in store.tensors().items()}
     assert moved.info == store.info
     assert store.to("cpu").content_hash() == store.content_hash()
 

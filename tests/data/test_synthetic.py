@@ -39,9 +39,7 @@ def test_the_seed_decides_everything_and_a_small_set_begins_a_large_one(name):
         assert torch.equal(tensor, getattr(begin, key))
 
 
-@pytest.mark.parametrize(
-    ("name", "digest"), [("hierarchy", "aa8f9ba2cc416538"), ("motif", "a8cc72f4868e9e82")]
-)
+@pytest.mark.parametrize(("name", "digest"), [("hierarchy", "aa8f9ba2cc416538"), ("motif", "a8cc72f4868e9e82")])
 def test_sets_are_the_same_on_every_machine(name, digest):
     """The digests were recorded once; another version of a library must not change the graphs."""
     assert SYNTHETIC[name](50, seed=0).content_hash()[:16] == digest

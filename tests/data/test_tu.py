@@ -43,9 +43,7 @@ def test_line_ends_spaces_and_blank_lines_do_not_matter(write_tu, tu_files, ends
     loose = {k: "\n" + v.replace("\n", "  \n\n").replace(",", " ,\t") + "\n" for k, v in tu_files.items()}
     loose = {k: "\ufeff" * (k == "A") + v.replace("\n", ends) for k, v in loose.items()}
     plain = read_tu(write_tu())
-    assert (
-        read_tu(write_tu(folder=write_tu().parent / "loose", **loose)).content_hash() == plain.content_hash()
-    )
+    assert read_tu(write_tu(folder=write_tu().parent / "loose", **loose)).content_hash() == plain.content_hash()
 
 
 def test_numbers_that_only_the_slow_reader_takes(write_tu):
@@ -55,9 +53,7 @@ def test_numbers_that_only_the_slow_reader_takes(write_tu):
 
 graphs = st.lists(
     st.integers(1, 5).flatmap(
-        lambda n: st.tuples(
-            st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=12)
-        )
+        lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=12))
     ),
     min_size=1,
     max_size=4,
@@ -82,9 +78,7 @@ def test_against_sets_of_pairs(tmp_path_factory, graphs, rng: random.Random, bot
     (folder / "R_A.txt").write_text("".join(f"{u}, {v}\n" for u, v in lines))
     # The label of an edge says which line it stood on.
     (folder / "R_edge_labels.txt").write_text("".join(f"{i}\n" for i in range(len(lines))))
-    (folder / "R_graph_indicator.txt").write_text(
-        "".join(f"{g + 1}\n" * n for g, (n, _) in enumerate(graphs))
-    )
+    (folder / "R_graph_indicator.txt").write_text("".join(f"{g + 1}\n" * n for g, (n, _) in enumerate(graphs)))
     store = read_tu(folder)
     assert store.info["self_loops"] == loops
     assert store.directed == any((v, u) not in edges for edges in wanted for u, v in edges)
@@ -111,6 +105,7 @@ BAD = {
     "no indicator": ({"graph_indicator": None}, "TOY_graph_indicator.txt is missing"),
     "empty edges": ({"A": ""}, "TOY_A.txt: the file is empty"),
     "blank indicator": ({"graph_indicator": " \n\n"}, "TOY_graph_indicator.txt: the file is empty"),
+    "one empty line": ({"graph_indicator": "\n"}, "TOY_graph_indicator.txt: the file is empty"),
     "empty labels": ({"node_labels": ""}, "TOY_node_labels.txt: the file is empty; leave the file out"),
     "a word": (
         {"graph_indicator": "1\n1\nx\n1\n2\n2\n2\n"},
@@ -214,9 +209,7 @@ def zipped(folder: Path, method: int = zipfile.ZIP_DEFLATED, inside: str = "") -
     return path
 
 
-@pytest.mark.parametrize(
-    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
-)
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 @pytest.mark.parametrize("inside", ["", "TOY/"])
 def test_zip(write_tu, method, inside):
     folder = write_tu()

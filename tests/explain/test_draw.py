@@ -60,9 +60,7 @@ def test_colour_deepens_with_the_mask_on_one_scale(graph, tmp_path):
 
     def light(style):
         fill = dict(part.split(": ") for part in style.split("; "))["fill"]
-        return matplotlib.colors.rgb_to_hsv(matplotlib.colors.to_rgb(fill))[2] + sum(
-            matplotlib.colors.to_rgb(fill)
-        )
+        return matplotlib.colors.rgb_to_hsv(matplotlib.colors.to_rgb(fill))[2] + sum(matplotlib.colors.to_rgb(fill))
 
     for layer in marks:
         lightness = [light(style) for style in layer]

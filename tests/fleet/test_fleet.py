@@ -67,7 +67,9 @@ def test_the_fleet_trains_as_a_plain_pytorch_loop_does(store):
     from softmask.fleet.batches import deal
     from softmask.ops.keyed import fold_key
 
-    replica = Replica(3, np.arange(30), {"test": np.arange(30, 40)}, lr=5e-3, decay=0.5, decay_every=2, weight_decay=0.01)
+    replica = Replica(
+        3, np.arange(30), {"test": np.arange(30, 40)}, lr=5e-3, decay=0.5, decay_every=2, weight_decay=0.01
+    )
     fleet = _fleet(store, [replica], dropout=0.0)
     torch.manual_seed(3)
     features = Features.of(store)
@@ -172,7 +174,9 @@ def test_dropout_may_differ_from_replica_to_replica(store):
     ids = np.arange(40)
     none, half = (Replica(0, ids, dropout=p, lr=1e-2) for p in (0.0, 0.5))
     both = _fleet(store, [none, half]).train(3)
-    assert _difference(both.weights[0], _fleet(store, [Replica(0, ids, lr=1e-2)], dropout=0.0).train(3).weights[0]) < 1e-9
+    assert (
+        _difference(both.weights[0], _fleet(store, [Replica(0, ids, lr=1e-2)], dropout=0.0).train(3).weights[0]) < 1e-9
+    )
     assert _difference(both.weights[0], both.weights[1]) > 1e-4
 
 

@@ -12,9 +12,7 @@ from torch_geometric.nn import GraphConv, Sequential
 from softmask.nn import MaskNet, SoftMaskConv
 from softmask.ops import as_neighbours
 
-EDGES = torch.tensor(
-    [[0, 1, 1, 2, 2], [1, 0, 2, 1, 2]]
-)  # a path of three nodes, a self loop, an isolated node
+EDGES = torch.tensor([[0, 1, 1, 2, 2], [1, 0, 2, 1, 2]])  # a path of three nodes, a self loop, an isolated node
 X = Numbers(0).normal(4, 3).float()
 MASK = Numbers(1).mask(4, 1).float()
 

@@ -12,9 +12,7 @@ from torch_geometric.loader import DataLoader
 from softmask.nn import VARIANTS, SoftMaskGNN
 from softmask.ops import Neighbours, as_neighbours
 
-EDGES = torch.tensor(
-    [[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]]
-)  # a path of three nodes, a pair, an isolated node
+EDGES = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])  # a path of three nodes, a pair, an isolated node
 BATCH = torch.tensor([0, 0, 0, 1, 1, 2])
 X = Numbers(0).normal(6, 3).float()
 TOKENS = torch.tensor([2, 0, -1, 1, 1, 2])
@@ -126,9 +124,7 @@ def test_forms_of_edge_index():
         torch.testing.assert_close(model(X, form, BATCH), expected)
 
 
-@pytest.mark.parametrize(
-    "tokens", [TOKENS, TOKENS.unsqueeze(1), torch.stack([TOKENS, TOKENS.roll(1), TOKENS], 1)]
-)
+@pytest.mark.parametrize("tokens", [TOKENS, TOKENS.unsqueeze(1), torch.stack([TOKENS, TOKENS.roll(1), TOKENS], 1)])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16])
 def test_tokens_are_one_hot_vectors(tokens, dtype):
     """Outputs and the gradients of all parameters."""

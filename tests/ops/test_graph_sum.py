@@ -44,9 +44,7 @@ def test_against_pyg(case, seed):
     num_graphs, batch = case
     batch = torch.tensor(sorted(g for g in batch if g >= 0), dtype=torch.long)
     x = Numbers(seed).normal(len(batch), 3)
-    torch.testing.assert_close(
-        graph_sum(x, batch, num_graphs), global_add_pool(x, batch, num_graphs), **EXACT
-    )
+    torch.testing.assert_close(graph_sum(x, batch, num_graphs), global_add_pool(x, batch, num_graphs), **EXACT)
     model = Numbers(seed).fill(SoftMaskGNN(3, 3, 1, 3, readout="mean"))
     model.head = torch.nn.Identity()
     h = model.node_embeddings(x, torch.empty(2, 0, dtype=torch.long))

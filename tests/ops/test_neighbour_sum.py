@@ -196,9 +196,7 @@ def vmap_is_a_loop(x_dim, mask_dim, neighbours_dims, xs, masks, each, neighbours
 # (kind of mask, dimension of x, dimension of the mask, what of the graph is batched): something must be.
 COMBINATIONS = [
     (kind, x_dim, mask_dim, batching)
-    for kind, x_dim, mask_dim, batching in itertools.product(
-        MASKS, [None, 0, 1], [None, 0, 1], ["none", "all"]
-    )
+    for kind, x_dim, mask_dim, batching in itertools.product(MASKS, [None, 0, 1], [None, 0, 1], ["none", "all"])
     if (x_dim, mask_dim, batching) != (None, None, "none") and not (kind == "none" and mask_dim is not None)
 ]
 
@@ -309,9 +307,7 @@ def test_other_precisions(dtype):
     x, mask = torch.randn(5, 3, dtype=dtype), torch.rand(5, 1, dtype=dtype)
     out = neighbour_sum(x, neighbours, mask)
     assert out.dtype == dtype
-    torch.testing.assert_close(
-        out.double(), dense(graph) @ (mask.double() * x.double()), rtol=2e-2, atol=2e-2
-    )
+    torch.testing.assert_close(out.double(), dense(graph) @ (mask.double() * x.double()), rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("shape", [(5, 2), (4, 1), (4, 3), (6, 1), (5,), (3,), (5, 3, 1)])

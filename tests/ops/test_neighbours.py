@@ -62,9 +62,7 @@ def test_edge_index(graph, sort_order):
 @given(graphs(directed=False, messy=False))
 def test_an_undirected_edge_index_needs_no_transpose(graph):
     size = (graph.num_nodes, graph.num_nodes)
-    neighbours = as_neighbours(
-        EdgeIndex(graph.edge_index, sparse_size=size, is_undirected=True), graph.num_nodes
-    )
+    neighbours = as_neighbours(EdgeIndex(graph.edge_index, sparse_size=size, is_undirected=True), graph.num_nodes)
     assert neighbours.col_t is None
     assert lists(neighbours) == expected_lists(graph)
     assert neighbours.transpose() is neighbours

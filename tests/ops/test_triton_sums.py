@@ -53,16 +53,27 @@ if INTERPRETED:
     interpreter.InterpreterBuilder.create_dot = create_dot
 
 if CUDA or INTERPRETED:
-    from softmask.ops.triton_sums import (
-        BitsConfig,
-        CsrConfig,
-        bits_sum,
-        csr_sum,
-        segment_spread,
-        segment_sum,
-    )
+    from softmask.ops import triton_sums
+    from softmask.ops.triton_sums import BitsConfig, CsrConfig
 
-EXAMPLES = settings(max_examples=12)
+
+def poisoned(name):
+    """The function with that name; its output is NaN wherever the kernel does not write."""
+
+    def call(*args, **kwargs):
+        torch.use_deterministic_algorithms(True)  # fills new tensors with NaN
+        try:
+            return getattr(triton_sums, name)(*args, **kwargs)
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+    return call
+
+
+csr_sum, bits_sum = poisoned("csr_sum"), poisoned("bits_sum")
+segment_sum, segment_spread = poisoned("segment_sum"), poisoned("segment_spread")
+
+EXAMPLES = settings(max_examples=15)
 # bfloat16 in, bfloat16 out (which the interpreter cuts off instead of rounding); the sum between is float32.
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
@@ -210,8 +221,8 @@ def test_bits_sum(shapes, padding, channels, kind, dtype, columns):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_hub_and_a_dense_graph(kind, dtype):
     batch = batch_of([star(300), symmetric(130, 0.6, 0), star(70), np.ones((33, 33), bool)], padding=11)
-    x = numbers(batch.nodes, 64, dtype=dtype)
-    mask = mask_of(kind, batch.nodes, 64, dtype)
+    x = numbers(batch.nodes, 16, dtype=dtype)
+    mask = mask_of(kind, batch.nodes, 16, dtype)
     expected = definition(x, mask, batch)
     assert_near(csr_sum(x, mask, *batch.lists), expected, TOLERANCE[dtype])
     assert_near(bits_sum(x, mask, *batch.maps), expected, TOLERANCE[dtype])
@@ -299,9 +310,7 @@ def test_segment_sum_and_spread(sizes, padding, channels, dtype):
     x = numbers(nodes, channels, dtype=dtype)
     last = torch.tensor(sizes, device=DEVICE).cumsum(0)
     first = last - torch.tensor(sizes, device=DEVICE)
-    graph = torch.cat(
-        [torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)), torch.full((padding,), -1)]
-    )
+    graph = torch.cat([torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)), torch.full((padding,), -1)])
     expected = graph_sum(x.cpu().double(), graph, len(sizes))
     out = segment_sum(x, first, last)
     assert out.dtype == dtype

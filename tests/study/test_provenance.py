@@ -34,9 +34,7 @@ def test_commit():
     found = provenance()
     folder = Path(softmask.__file__).parent
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
-    tracked = subprocess.run(
-        ["git", "ls-files", "__init__.py"], cwd=folder, capture_output=True, text=True
-    ).stdout
+    tracked = subprocess.run(["git", "ls-files", "__init__.py"], cwd=folder, capture_output=True, text=True).stdout
     assert found["commit"] == (asked.stdout.strip() if asked.returncode == 0 and tracked else None)
 
 

@@ -25,9 +25,7 @@ def test_whole_network(graph, num_layers, jk):
     numbers = graph.numbers()
     single = numbers.fill(SoftMaskGNN(2, 3, num_layers, 2, jk=jk))
     multi = SoftMaskGNN(2, 3, num_layers, 2, multi_channel=True, jk=jk).double().eval()
-    wide = {
-        name: p.expand(3, *p.shape[1:]) if ".mlp.2." in name else p for name, p in single.state_dict().items()
-    }
+    wide = {name: p.expand(3, *p.shape[1:]) if ".mlp.2." in name else p for name, p in single.state_dict().items()}
     multi.load_state_dict(wide)
     x = numbers.normal(graph.num_nodes, 2)
     args = (x, graph.edge_index, graph.batch_vector, graph.num_graphs)

@@ -43,9 +43,7 @@ def test_layer_with_a_mask_per_channel(graph, channels):
 
 
 @examples(80)
-@given(
-    graphs(), st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.sampled_from(["none", "one", "all"])
-)
+@given(graphs(), st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.sampled_from(["none", "one", "all"]))
 def test_mask_network(graph, c_in, hidden, c_out, before):
     numbers = graph.numbers()
     net = numbers.fill(MaskNet(c_in, hidden, c_out))
@@ -83,9 +81,7 @@ def test_whole_network(variant, readout, head, graph, num_layers, given_masks):
         head,
         None if masks is None else [m.numpy() for m in masks],
     )
-    out, out_masks = model(
-        x, graph.edge_index, graph.batch_vector, graph.num_graphs, masks=masks, return_masks=True
-    )
+    out, out_masks = model(x, graph.edge_index, graph.batch_vector, graph.num_graphs, masks=masks, return_masks=True)
     close(out, expected)
     assert len(out_masks) == num_layers
     for mask, mask_expected in zip(out_masks, used):
