@@ -9,7 +9,7 @@ from sklearn.utils import estimator_checks
 
 from softmask import SoftMaskClassifier, SoftMaskRegressor, load_model
 from softmask.data.features import UnseenFeatureWarning
-from softmask.data.synthetic import motif
+from softmask.data.synthetic import hierarchy, motif
 from softmask.errors import DataError, FeatureError, SettingError
 
 QUICK = {"hidden": 8, "layers": 2, "epochs": 3}
@@ -57,8 +57,9 @@ def test_clone_and_set_params():
 
 @pytest.mark.filterwarnings("ignore::softmask.data.features.UnseenFeatureWarning")
 def test_it_learns():
-    clf = SoftMaskClassifier(hidden=32, epochs=40, lr=5e-3, seed=0).fit(motif(num_graphs=200, seed=1))
-    new = motif(num_graphs=100, seed=2)
+    clf = SoftMaskClassifier(hidden=32, epochs=30, lr=2e-3, dropout=0.0, batch_size=32)
+    clf.fit(hierarchy(num_graphs=200, seed=1))
+    new = hierarchy(num_graphs=100, seed=2)
     truth = np.asarray(new.info["classes"])[new.y.numpy()]
     assert clf.score(new, truth) >= 0.9
 
