@@ -13,7 +13,7 @@ from torch_geometric.nn.dense.linear import Linear
 from softmask.nn.dropout import KeyedDropout
 from softmask.nn.mask_net import MaskNet
 from softmask.nn.soft_mask_conv import SoftMaskConv
-from softmask.ops import Neighbours, as_neighbours, graph_sum
+from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum
 
 Graph: TypeAlias = "Tensor | EdgeIndex | Neighbours"
 Masks: TypeAlias = Tensor | Sequence[Tensor]
@@ -103,7 +103,7 @@ class SoftMaskGNN(torch.nn.Module):
         self,
         x: Tensor,
         edge_index: Graph,
-        batch: Tensor | None = None,
+        batch: Tensor | Segments | None = None,
         batch_size: int | None = None,
         masks: Masks | None = None,
         return_masks: bool = False,
@@ -122,30 +122,32 @@ class SoftMaskGNN(torch.nn.Module):
             batch = torch.zeros(hidden[0].size(0), dtype=torch.long, device=hidden[0].device)
             batch_size = 1
         if batch_size is None:
-            batch_size = int(batch.max()) + 1 if batch.numel() > 0 else 0
+            graph = as_segments(batch).graph
+            batch_size = int(graph.max()) + 1 if graph.numel() > 0 else 0
         read = torch.cat(hidden if self.jk else hidden[-1:], dim=-1)
         read = graph_sum(read, batch, batch_size)
         if self.readout == "mean":
             size = graph_sum(torch.ones_like(hidden[-1][:, :1]), batch, batch_size)
             read = read / size.clamp(min=1)
-        out = self.head(read)
+        # The readout of half-precision vectors is float32; the head may be either.
+        out = self.head(read.to(next(self.head.parameters(), read).dtype))
         return (out, used) if return_masks else out
 
     def node_embeddings(
-        self, x: Tensor, edge_index: Graph, masks: Masks | None = None, batch: Tensor | None = None
+        self, x: Tensor, edge_index: Graph, masks: Masks | None = None, batch: Tensor | Segments | None = None
     ) -> Tensor:
         r"""The vectors :math:`\mathbf{h}^{(K)}` of all nodes, before the readout: ``[nodes, hidden_channels]``."""
         return self._layers(x, edge_index, batch, masks)[0][-1]
 
     def _layers(
-        self, x: Tensor, edge_index: Graph, batch: Tensor | None, masks: Masks | None
+        self, x: Tensor, edge_index: Graph, batch: Tensor | Segments | None, masks: Masks | None
     ) -> tuple[list[Tensor], list[Tensor]]:
         if masks is not None and len(masks) != self.num_layers:
             raise ValueError(f"got masks for {len(masks)} layers; the model has {self.num_layers}")
         h = self._embed(x)
         if batch is not None:
             # The input map has a bias; padding must start from zero, and then stays zero.
-            h = h * (batch >= 0).unsqueeze(-1)
+            h = h * (as_segments(batch).graph >= 0).unsqueeze(-1)
         neighbours = as_neighbours(edge_index, h.size(0))
         hidden: list[Tensor] = []
         used: list[Tensor] = []

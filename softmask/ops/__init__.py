@@ -3,5 +3,6 @@
 from softmask.ops.graph_sum import graph_sum
 from softmask.ops.neighbour_sum import neighbour_sum
 from softmask.ops.neighbours import Neighbours, as_neighbours
+from softmask.ops.segments import Segments, as_segments
 
-__all__ = ["Neighbours", "as_neighbours", "graph_sum", "neighbour_sum"]
+__all__ = ["Neighbours", "Segments", "as_neighbours", "as_segments", "graph_sum", "neighbour_sum"]

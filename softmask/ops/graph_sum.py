@@ -5,8 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softmask.ops.segments import Segments, as_segments
 
-def graph_sum(x: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+try:
+    from softmask.ops import triton_sums
+except ImportError:  # without triton the plain implementation serves CUDA too
+    triton_sums = None  # type: ignore[assignment]
+
+
+def graph_sum(x: Tensor, batch: Tensor | Segments, num_graphs: int) -> Tensor:
     r"""Sums the nodes of each graph,
 
     .. math::
@@ -18,77 +25,102 @@ def graph_sum(x: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
         num_graphs: how many graphs there are; one without nodes sums to zero.
 
     Returns:
-        ``[graphs, channels]``.
+        ``[graphs, channels]``, in float32 where ``x`` is of half precision: a sum over thousands of nodes needs it.
     """
-    return _graph_sum(x, batch, num_graphs)
+    return _graph_sum(x, *as_segments(batch), num_graphs)
 
 
-@torch.library.custom_op("softmask::graph_sum", mutates_args=())
-def _graph_sum(x: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
+def _sum_dtype(x: Tensor) -> torch.dtype:
+    return torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else x.dtype
+
+
+def _plain(x: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
     # Padding is summed into one row more, which is cut off.
-    row = torch.where(batch < 0, num_graphs, batch).long()
-    out = x.new_zeros(num_graphs + 1, x.size(1)).index_add_(0, row, x)
+    row = torch.where(graph < 0, num_graphs, graph).long()
+    out = x.new_zeros(num_graphs + 1, x.size(1), dtype=_sum_dtype(x)).index_add_(0, row, x.to(_sum_dtype(x)))
     return out[:num_graphs].clone()
 
 
+@torch.library.custom_op("softmask::graph_sum", mutates_args=())
+def _graph_sum(x: Tensor, graph: Tensor, first: Tensor | None, last: Tensor | None, num_graphs: int) -> Tensor:
+    return _plain(x, graph, num_graphs)
+
+
+@_graph_sum.register_kernel("cuda")
+def _(x, graph, first, last, num_graphs):
+    if triton_sums is None or first is None:
+        return _plain(x, graph, num_graphs)
+    return triton_sums.segment_sum(x, first, last, _sum_dtype(x))
+
+
 @_graph_sum.register_fake
-def _(x, batch, num_graphs):
-    return x.new_empty(num_graphs, x.size(1))
+def _(x, graph, first, last, num_graphs):
+    return x.new_empty(num_graphs, x.size(1), dtype=_sum_dtype(x))
 
 
 @torch.library.custom_op("softmask::graph_spread", mutates_args=())
-def _graph_spread(y: Tensor, batch: Tensor) -> Tensor:
+def _graph_spread(y: Tensor, graph: Tensor, first: Tensor | None, last: Tensor | None) -> Tensor:
     """The transpose of the sum: each node takes its graph's row, padding takes zero."""
     if y.size(0) == 0:  # nothing but padding
-        return y.new_zeros(batch.size(0), y.size(1))
-    return torch.where((batch < 0).unsqueeze(-1), 0, y[batch.clamp(min=0)])
+        return y.new_zeros(graph.size(0), y.size(1))
+    return torch.where((graph < 0).unsqueeze(-1), 0, y[graph.clamp(min=0)])
 
 
 @_graph_spread.register_fake
-def _(y, batch):
-    return y.new_empty(batch.size(0), y.size(1))
-
-
-def _sum_backward(ctx, grad):
-    return _graph_spread(grad, ctx.saved_tensors[0]), None, None
-
-
-def _spread_backward(ctx, grad):
-    return _graph_sum(grad, ctx.saved_tensors[0], ctx.num_graphs), None
+def _(y, graph, first, last):
+    return y.new_empty(graph.size(0), y.size(1))
 
 
 def _sum_context(ctx, inputs, output):
-    ctx.save_for_backward(inputs[1])
+    x, graph, first, last, _ = inputs
+    ctx.dtype = x.dtype
+    ctx.save_for_backward(graph, first, last)
+
+
+def _sum_backward(ctx, grad):
+    return _graph_spread(grad.to(ctx.dtype), *ctx.saved_tensors), None, None, None, None
 
 
 def _spread_context(ctx, inputs, output):
-    ctx.save_for_backward(inputs[1])
-    ctx.num_graphs = inputs[0].size(0)
+    y, *segments = inputs
+    ctx.num_graphs = y.size(0)
+    ctx.save_for_backward(*segments)
+
+
+def _spread_backward(ctx, grad):
+    return _graph_sum(grad, *ctx.saved_tensors, ctx.num_graphs).to(grad.dtype), None, None, None
 
 
 _graph_sum.register_autograd(_sum_backward, setup_context=_sum_context)
 _graph_spread.register_autograd(_spread_backward, setup_context=_spread_context)
 
 
-def _side_by_side(info: Any, in_dims: Any, rows: Tensor, batch: Tensor, num_graphs: int) -> tuple[Tensor, Tensor]:
+def _side_by_side(info: Any, in_dims: Any, rows: Tensor, segments: Segments, num_graphs: int) -> tuple[Tensor, Any]:
     """Replicas side by side are one batch: replica r owns the graphs from r * num_graphs on."""
-    rows = rows.expand(info.batch_size, *rows.shape) if in_dims[0] is None else rows.movedim(in_dims[0], 0)
-    batch = batch.expand(info.batch_size, *batch.shape) if in_dims[1] is None else batch.movedim(in_dims[1], 0)
-    first = torch.arange(info.batch_size, device=batch.device).unsqueeze(1) * num_graphs
-    batch = torch.where(batch < 0, batch, batch + first)
-    return rows.reshape(-1, rows.size(-1)), batch.reshape(-1)
+
+    def batched(t: Tensor | None, dim: int | None) -> Tensor | None:
+        if t is None:
+            return None
+        return t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
+
+    rows, graph, first, last = (batched(t, dim) for t, dim in zip((rows, *segments), in_dims))  # type: ignore[assignment]
+    replica = torch.arange(info.batch_size, device=rows.device).unsqueeze(1)
+    nodes = graph.size(1)
+    graph = torch.where(graph < 0, graph, graph + replica * num_graphs)
+    ends = (None if t is None else (t + replica * nodes).reshape(-1) for t in (first, last))
+    return rows.reshape(-1, rows.size(-1)), Segments(graph.reshape(-1), *ends)
 
 
 @_graph_sum.register_vmap
-def _(info, in_dims, x, batch, num_graphs):
-    x, batch = _side_by_side(info, in_dims, x, batch, num_graphs)
-    out = _graph_sum(x, batch, info.batch_size * num_graphs)
+def _(info, in_dims, x, graph, first, last, num_graphs):
+    x, segments = _side_by_side(info, in_dims[:4], x, Segments(graph, first, last), num_graphs)
+    out = _graph_sum(x, *segments, info.batch_size * num_graphs)
     return out.reshape(info.batch_size, num_graphs, out.size(-1)), 0
 
 
 @_graph_spread.register_vmap
-def _(info, in_dims, y, batch):
+def _(info, in_dims, y, graph, first, last):
     num_graphs = y.size(-2) if in_dims[0] is None else y.movedim(in_dims[0], 0).size(1)
-    y, batch = _side_by_side(info, in_dims, y, batch, num_graphs)
-    out = _graph_spread(y, batch)
+    y, segments = _side_by_side(info, in_dims, y, Segments(graph, first, last), num_graphs)
+    out = _graph_spread(y, *segments)
     return out.reshape(info.batch_size, out.size(0) // info.batch_size, out.size(-1)), 0

@@ -6,6 +6,11 @@ from torch import Tensor
 
 from softmask.ops.neighbours import Neighbours
 
+try:
+    from softmask.ops import triton_sums
+except ImportError:  # without triton the plain implementation serves CUDA too
+    triton_sums = None  # type: ignore[assignment]
+
 
 def neighbour_sum(x: Tensor, neighbours: Neighbours, mask: Tensor | None = None) -> Tensor:
     r"""Sums the neighbours' rows, each weighted by its mask,
@@ -41,7 +46,15 @@ def _neighbour_sum(
     start_t: Tensor | None,
     end_t: Tensor | None,
     col_t: Tensor | None,
+    bits: Tensor | None,
+    bit_row: Tensor | None,
+    size: Tensor | None,
+    replicas: int = 1,
 ) -> Tensor:
+    return _plain(x, mask, start, end, col, base)
+
+
+def _plain(x: Tensor, mask: Tensor | None, start: Tensor, end: Tensor, col: Tensor, base: Tensor | None) -> Tensor:
     source, offset = _sources(start, end, col, base)
     if source.numel() == 0:
         return torch.zeros_like(x, memory_format=torch.contiguous_format)
@@ -73,20 +86,30 @@ def _sources(start: Tensor, end: Tensor, col: Tensor, base: Tensor | None) -> tu
     return source, begin.long()
 
 
+@_neighbour_sum.register_kernel("cuda")
+def _(x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, replicas=1):
+    if triton_sums is None or x.dtype == torch.float64:
+        return _plain(x, mask, start, end, col, base)
+    if bits is not None:
+        precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+        return triton_sums.bits_sum(x, mask, bits, bit_row, base, size, replicas, precision)
+    return triton_sums.csr_sum(x, mask, start, end, col, base)
+
+
 @_neighbour_sum.register_fake
-def _(x, mask, start, end, col, base, start_t, end_t, col_t):
+def _(x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, replicas=1):
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def _setup_context(ctx, inputs, output):
-    x, mask, *neighbours = inputs
+    x, mask, *neighbours, ctx.replicas = inputs
     ctx.save_for_backward(None if mask is None else x, mask, *neighbours)
 
 
 def _backward(ctx, grad):
     x, mask, *neighbours = ctx.saved_tensors
     # The gradient of a sum over in-neighbours is the sum over out-neighbours.
-    grad_x = _neighbour_sum(grad, None, *Neighbours(*neighbours).transpose())
+    grad_x = _neighbour_sum(grad, None, *Neighbours(*neighbours).transpose(), ctx.replicas)
     grad_mask = None
     if mask is not None:
         if ctx.needs_input_grad[1]:
@@ -94,14 +117,14 @@ def _backward(ctx, grad):
             if mask.size(-1) == 1:
                 grad_mask = grad_mask.sum(-1, keepdim=True)
         grad_x = grad_x * mask
-    return grad_x, grad_mask, *[None] * len(neighbours)
+    return grad_x, grad_mask, *[None] * (len(neighbours) + 1)
 
 
 _neighbour_sum.register_autograd(_backward, setup_context=_setup_context)
 
 
 @_neighbour_sum.register_vmap
-def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t):
+def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, inner=1):
     """Replicas side by side are one large graph: replica r owns the nodes from r * nodes on."""
     replicas = info.batch_size
 
@@ -110,8 +133,14 @@ def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t):
             return None
         return t.expand(replicas, *t.shape) if dim is None else t.movedim(dim, 0)
 
-    x, mask, start, end, base, start_t, end_t = (
-        batched(t, dim) for t, dim in zip((x, mask, start, end, base, start_t, end_t), (*in_dims[:4], *in_dims[5:8]))
+    if bits is not None and in_dims[9] is not None:
+        raise ValueError("the bit matrices belong to the store and are shared by all replicas")
+    x, mask, start, end, base, start_t, end_t, bit_row, size = (
+        batched(t, dim)
+        for t, dim in zip(
+            (x, mask, start, end, base, start_t, end_t, bit_row, size),
+            (*in_dims[:4], *in_dims[5:8], *in_dims[10:12]),
+        )
     )
     nodes = x.size(1)
     first_node = torch.arange(replicas, device=x.device).unsqueeze(1) * nodes
@@ -133,5 +162,7 @@ def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t):
         x.reshape(replicas * nodes, x.size(-1)),
         None if mask is None else mask.reshape(replicas * nodes, mask.size(-1)),
         *(start, end, col, base.reshape(-1), start_t, end_t, col_t),
+        *(bits, None if bit_row is None else bit_row.reshape(-1), None if size is None else size.reshape(-1)),
+        inner * replicas,
     )
     return out.reshape(replicas, nodes, out.size(-1)), 0

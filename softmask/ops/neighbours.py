@@ -20,6 +20,9 @@ class Neighbours(NamedTuple):
         col: ``[edges]``, sources of the edges into a node.
         base: ``[nodes]``, added to the entries of ``col`` in a node's row (``None``: nothing is added).
         start_t, end_t, col_t: the same for the transposed graph; ``None`` if the graph is undirected.
+        bits, bit_row, size: the same graph once more as bit matrices, for dense graphs on CUDA (see
+            :func:`softmask.ops.bitmaps.bitmaps`): the words of all rows, the first word of each node's row
+            ``[nodes]``, and the number of nodes of its graph ``[nodes]``, 0 for padding. ``None`` if there are none.
     """
 
     start: Tensor
@@ -29,6 +32,9 @@ class Neighbours(NamedTuple):
     start_t: Tensor | None = None
     end_t: Tensor | None = None
     col_t: Tensor | None = None
+    bits: Tensor | None = None
+    bit_row: Tensor | None = None
+    size: Tensor | None = None
 
     def transpose(self) -> "Neighbours":
         """The graph with all edges turned round; an undirected graph is its own transpose."""

@@ -330,8 +330,9 @@ def _bits_kernel(
     first = tl.load(base + row, mask=local < nodes, other=0).to(tl.int32)
     word = bits + tl.load(bit_row + row, mask=local < nodes, other=0).to(tl.int64)
     words = (count + 31) // 32
-    begin = tl.min(tl.where(count > 0, first, 0x7FFFFFFF), 0)
     stop = tl.max(tl.where(count > 0, first + count, 0), 0)
+    # A tile of padding alone has nothing to do: begin = stop, far from where begin + step would overflow.
+    begin = tl.minimum(tl.min(tl.where(count > 0, first, 0x7FFFFFFF), 0), stop)
     half = tl.arange(0, HALVES)[None, :, None]
     side = tl.arange(0, 2)[None, None, :]
     step = tl.arange(0, 32 * HALVES)

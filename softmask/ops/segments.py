@@ -1,0 +1,23 @@
+"""Which node belongs to which graph: the one form in which the operators take a batch."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Segments(NamedTuple):
+    """The graph of each node, and, where the nodes of each graph lie side by side, where they begin and end.
+
+    Args:
+        graph: ``[nodes]``, the graph of each node; a negative entry marks padding, which belongs to no graph.
+        first, last: ``[graphs]``, the first node of each graph and the one behind its last; ``None`` if not known.
+    """
+
+    graph: Tensor
+    first: Tensor | None = None
+    last: Tensor | None = None
+
+
+def as_segments(batch: "Tensor | Segments") -> Segments:
+    """Brings PyG's ``batch`` vector to :class:`Segments`."""
+    return batch if isinstance(batch, Segments) else Segments(batch)
