@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from softmask.data.store import GraphStore
-from softmask.ops import Neighbours
+from softmask.ops import Neighbours, Segments
 from softmask.ops.keyed import keyed_bits
 
 
@@ -88,24 +88,30 @@ class Batch(NamedTuple):
     Args:
         x: the nodes' input, ``[replicas, nodes]`` tokens or ``[replicas, nodes, channels]``.
         neighbours: start, end and base ``[replicas, nodes]``; col is the store's own.
-        batch: ``[replicas, nodes]``, the slot of each node's graph, -1 for padding.
+        segments: the slot of each node's graph, ``[replicas, nodes]``, -1 for padding, and where each slot's nodes
+            begin and end, ``[replicas, slots]``.
         graphs: ``[replicas, slots]``, graph ids, -1 for an empty slot.
     """
 
     x: Tensor
     neighbours: Neighbours
-    batch: Tensor
+    segments: Segments
     graphs: Tensor
 
     def in_dims(self) -> tuple[int, Neighbours, int]:
-        """What vmap must know of x, neighbours and batch: the store's own arrays are shared by all replicas."""
-        shared = ("col", "col_t")
+        """What vmap must know of x, neighbours and segments: the store's own arrays are shared by all replicas."""
+        shared = ("col", "col_t", "bits")
         dims = (None if n in shared or t is None else 0 for n, t in self.neighbours._asdict().items())
         return 0, Neighbours(*dims), 0  # type: ignore[arg-type]
 
 
-def assemble(store: GraphStore, x: Tensor, graphs: Tensor, nodes: int) -> Batch:
-    """Builds one batch of every replica from graph ids ``[replicas, slots]``, padded to `nodes` nodes."""
+def assemble(
+    store: GraphStore, x: Tensor, graphs: Tensor, nodes: int, bitmaps: tuple[Tensor, Tensor] | None = None
+) -> Batch:
+    """Builds one batch of every replica from graph ids ``[replicas, slots]``, padded to `nodes` nodes.
+
+    `bitmaps` are those of the store (:func:`softmask.ops.bitmaps.bitmaps`), if it has any.
+    """
     there = graphs >= 0
     ids = graphs.clamp(min=0)
     size = torch.where(there, store.node_ptr[ids + 1] - store.node_ptr[ids], 0)
@@ -126,4 +132,8 @@ def assemble(store: GraphStore, x: Tensor, graphs: Tensor, nodes: int) -> Batch:
     if store.row_ptr_t is not None:
         transposed = rows(store.row_ptr_t)
     neighbours = Neighbours(*rows(store.row_ptr), store.col, first, *transposed, store.col_t)
-    return Batch(x[node], neighbours, torch.where(padding, -1, slot), graphs)
+    if bitmaps is not None:
+        width = torch.where(padding, 0, size.gather(1, slot))
+        neighbours = neighbours._replace(bits=bitmaps[0], bit_row=bitmaps[1][node], size=width)
+    segments = Segments(torch.where(padding, -1, slot), last - size, last)
+    return Batch(x[node], neighbours, segments, graphs)

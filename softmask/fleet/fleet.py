@@ -11,18 +11,22 @@ from torch.func import functional_call, vmap
 from torch.nn import Module
 
 from softmask.data.store import GraphStore
-from softmask.errors import SettingError
+from softmask.errors import DataError, SettingError
 from softmask.fleet.adam import Adam
 from softmask.fleet.batches import Batch, Plan, assemble, deal, plan
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.interrupt import stop_on_interrupt
 from softmask.fleet.losses import LOSSES, METRICS, check_loss
+from softmask.fleet.precision import Precision, matmul_precision, resolve
 from softmask.fleet.program import Program
 from softmask.fleet.replica import Replica
 from softmask.fleet.stack import Stack
 from softmask.nn import KeyedDropout, SoftMaskGNN
+from softmask.ops.bitmaps import bitmaps
 from softmask.ops.keyed import fold_key
 
+# In the mean over nodes; measured on an H200, see docs/fleet.md.
+_LONGEST_BIT_ROW = 300
 _SHUFFLE, _DROPOUT = 1, 2
 
 
@@ -52,7 +56,8 @@ class Fleet:
         loss: ``"cross_entropy"``, ``"mse"`` or ``"mae"``.
         adamw: decoupled weight decay.
         device: where to train; the store is moved there.
-        dtype: precision of the parameters and the arithmetic.
+        precision: of the arithmetic: ``"float64"``, ``"float32"``, ``"tf32"`` or ``"bf16"``; ``"auto"`` is bf16 on
+            CUDA and float32 on the CPU (see :func:`softmask.fleet.precision.resolve`).
 
     Regression targets are scaled to mean 0 and deviation 1 of each replica's training part; :attr:`mean` and
     :attr:`std`, ``[replicas, outputs]`` in float64, undo that.
@@ -68,16 +73,18 @@ class Fleet:
         loss: str = "cross_entropy",
         adamw: bool = False,
         device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
+        precision: Precision = "auto",
     ):
         check_loss(loss)
         _check(store, x, replicas, batch_size)
         self.device = torch.device(device)
+        dtype, compute, self.tf32 = resolve(precision, self.device)
         self.replicas = list(replicas)
         self.store = store.to(self.device)
-        self.x = x.to(self.device, dtype) if x.is_floating_point() else x.to(self.device)
+        self.x = x.to(self.device, compute) if x.is_floating_point() else x.to(self.device)
         self.loss, self.metric = LOSSES[loss], METRICS[loss]
-        self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype)
+        self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype, compute)
+        self.bitmaps = _bitmaps(self.store)
         self.model = self.stack.model
         self.has_masks = isinstance(self.model, SoftMaskGNN)
         y, self.mean, self.std = _targets(self.store, self.replicas)
@@ -92,6 +99,11 @@ class Fleet:
             name: self._tensor([m.p if r.dropout is None else r.dropout for r in replicas]).float()
             for name, m in self.dropouts.items()
         }
+        # On CUDA the parts that are not graph sums or matrix products are fused by the compiler.
+        fuse: Callable[[Any], Any] = partial(torch.compile, dynamic=False) if self.device.type == "cuda" else _as_it_is
+        self._forward = fuse(self._forward_plain)
+        self._assemble = fuse(assemble)
+        self._update = fuse(self.adam.step)
         self._write_programs(batch_size)
 
     def _tensor(self, values: Sequence[float]) -> Tensor:
@@ -108,7 +120,7 @@ class Fleet:
         self.first_lr = self.lr.clone()
         self.decay = self._tensor([r.decay for r in self.replicas])
         self.decay_every = torch.tensor([r.decay_every for r in self.replicas], device=self.device)
-        adam = (self.stack.flat, self.adam.mean, self.adam.square, self.adam.steps)
+        adam = (self.stack.flat, self.stack.copy, self.adam.mean, self.adam.square, self.adam.steps)
         begun = (self.epoch, self.lr, self.table, self.cursor, self.train_loss)
         self.begin = Program(self._begin_epoch, begun, self.device)
         self.step = Program(self._step, (*adam, self.cursor, self.train_loss, self.gradient), self.device)
@@ -150,7 +162,7 @@ class Fleet:
         best_score = torch.full_like(self.train_loss, -torch.inf)
         best_epoch = torch.zeros_like(self.keys)
         done = 0
-        with stop_on_interrupt() as stop:
+        with stop_on_interrupt() as stop, matmul_precision(self.tf32):
             while done < epochs and not stop.asked:
                 self.begin()
                 for _ in range(self.train_plan.steps):
@@ -193,14 +205,15 @@ class Fleet:
         self.model.train()
         graphs = self.table.index_select(0, self.cursor).squeeze(0)
         there = graphs >= 0
-        batch = assemble(self.store, self.x, graphs, self.train_plan.nodes)
+        batch = self._assemble(self.store, self.x, graphs, self.train_plan.nodes, self.bitmaps)
         with torch.enable_grad():
             out, _ = self._forward(batch, self._dropout_buffers())
             loss = torch.where(there, self.loss(out, self._targets_of(graphs)), 0)
             # The gradient of the sum is each replica's own: none sees another's parameters.
             (loss.sum(dim=1) / there.sum(dim=1).clamp(min=1)).sum().backward()
         self.stack.gradient(self.gradient)
-        self.adam.step(self.gradient, self.lr, there.any(dim=1))
+        self._update(self.gradient, self.lr, there.any(dim=1))
+        self.stack.refresh()
         self.train_loss += loss.detach().sum(dim=1).double() / self.train_plan.counts
         self.cursor += 1
 
@@ -213,22 +226,24 @@ class Fleet:
             buffers[f"{name}.rate"] = self.rates[name]
         return buffers
 
-    def _forward(self, batch: Batch, buffers: dict[str, Tensor], masks: bool = False) -> tuple[Tensor, Tensor | None]:
+    def _forward_plain(
+        self, batch: Batch, buffers: dict[str, Tensor], masks: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
         """Outputs ``[replicas, slots, outputs]`` and, on request, each layer's largest mask ``[replicas, layers]``."""
         slots = batch.graphs.size(1)
 
-        def one(parameters, buffers, x, neighbours, graph):
-            tensors, inputs = {**parameters, **buffers}, (x, neighbours, graph)
+        def one(parameters, buffers, x, neighbours, segments):
+            tensors, inputs = {**parameters, **buffers}, (x, neighbours, segments)
             if not masks:
                 return functional_call(self.model, tensors, inputs, {"batch_size": slots}), None
             options = {"batch_size": slots, "return_masks": True}
             out, used = functional_call(self.model, tensors, inputs, options)
-            real = (graph >= 0).unsqueeze(-1)
+            real = (segments.graph >= 0).unsqueeze(-1)
             return out, torch.stack([torch.where(real, m, 0).amax() for m in used])
 
         out_dims: Any = (0, 0 if masks else None)
         run = vmap(one, in_dims=(0, 0, *batch.in_dims()), out_dims=out_dims, randomness="error")
-        return run(self.stack.parameters, buffers, batch.x, batch.neighbours, batch.batch)
+        return run(self.stack.parameters, buffers, batch.x, batch.neighbours, batch.segments)
 
     def _targets_of(self, graphs: Tensor) -> Tensor:
         ids = graphs.clamp(min=0)
@@ -247,7 +262,7 @@ class Fleet:
         largest: list[Tensor] = []
         for graphs in part.graphs:
             there, y = graphs >= 0, self._targets_of(graphs)
-            batch = assemble(self.store, self.x, graphs, part.plan.nodes)
+            batch = self._assemble(self.store, self.x, graphs, part.plan.nodes, self.bitmaps)
             out, masks = self._forward(batch, {}, masks=self.has_masks)
             part.loss.add_(torch.where(there, self.loss(out, y), 0).sum(dim=1))
             part.metric.add_(torch.where(there, self._scores(out, y), 0).sum(dim=1))
@@ -264,6 +279,25 @@ class Fleet:
         # Errors are reported in the target's own unit.
         std = self.std.unsqueeze(1).to(self.device)
         return self.metric(out.double() * std, y.double() * std)
+
+
+def _as_it_is(function: Any) -> Any:
+    return function
+
+
+def _bitmaps(store: GraphStore) -> tuple[Tensor, Tensor] | None:
+    """Bit matrices of the graphs, on CUDA, where they are small enough that dense blocks beat neighbour lists."""
+    if store.device.type != "cuda" or store.directed or store.num_nodes == 0:
+        return None
+    # A node's row of bits is as long as its graph; so is the work of the tensor cores on it.
+    mean_row = float((store.sizes.double() ** 2).sum() / store.num_nodes)
+    if mean_row > _LONGEST_BIT_ROW:
+        return None
+    try:
+        bits, bit_row = bitmaps(store.to("cpu"))
+    except DataError:  # an edge stands twice
+        return None
+    return bits.to(store.device), bit_row.to(store.device)
 
 
 def _check(store: GraphStore, x: Tensor, replicas: Sequence[Replica], batch_size: int) -> None:

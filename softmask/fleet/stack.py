@@ -18,11 +18,19 @@ class Stack:
     Args:
         make_model: builds one model; its initial weights are drawn under each replica's seed.
         seeds: one for each replica.
-        device, dtype: where and in which precision the parameters live.
+        device: where the parameters live.
+        dtype: of the parameters.
+        compute: precision the model computes in. If it is another than `dtype`, the model works on a copy that
+            :meth:`refresh` brings up to date, but for the modules it names in its attribute ``full_precision``.
     """
 
     def __init__(
-        self, make_model: Callable[[], Module], seeds: Sequence[int], device: torch.device, dtype: torch.dtype
+        self,
+        make_model: Callable[[], Module],
+        seeds: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype,
+        compute: torch.dtype,
     ):
         models = []
         with torch.random.fork_rng(devices=[]):
@@ -40,16 +48,22 @@ class Stack:
         for row, model in zip(self.flat, models):
             for name, p in model.named_parameters():
                 self._view(row, name).copy_(p.detach())
-        # Leaves that share the memory of `flat`; their gradients are gathered by `gradient`.
-        self.parameters = {name: self._view(self.flat, name).detach().requires_grad_() for name in self.shapes}
+        full = tuple(f"{name}." for name in getattr(self.model, "full_precision", ()))
+        self.copy = self.flat if compute == dtype else self.flat.to(compute)
+        # Leaves that share the memory of `flat` or `copy`; their gradients are gathered by `gradient`.
+        self.parameters = {
+            name: self._view(self.flat if name.startswith(full) else self.copy, name).detach().requires_grad_()
+            for name in self.shapes
+        }
 
     def _view(self, flat: Tensor, name: str) -> Tensor:
         begin, shape = self.offsets[name], self.shapes[name]
         return flat[..., begin : begin + shape.numel()].unflatten(-1, shape)
 
-    def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """Named views of an array laid out as :attr:`flat`."""
-        return {name: self._view(flat, name) for name in self.shapes}
+    def refresh(self) -> None:
+        """Brings the copy that the model computes with up to date."""
+        if self.copy is not self.flat:
+            self.copy.copy_(self.flat)
 
     def gradient(self, out: Tensor) -> None:
         """Writes the gradients of the parameters into an array laid out as :attr:`flat`, and clears them."""

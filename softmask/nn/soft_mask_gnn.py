@@ -50,6 +50,9 @@ class SoftMaskGNN(torch.nn.Module):
         - **output:** ``[graphs, out_channels]``
     """
 
+    # What a fleet that computes in half precision leaves in float32.
+    full_precision = ("head",)
+
     def __init__(
         self,
         in_channels: int,

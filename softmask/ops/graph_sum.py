@@ -104,6 +104,7 @@ def _side_by_side(info: Any, in_dims: Any, rows: Tensor, segments: Segments, num
         return t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
 
     rows, graph, first, last = (batched(t, dim) for t, dim in zip((rows, *segments), in_dims))  # type: ignore[assignment]
+    assert graph is not None
     replica = torch.arange(info.batch_size, device=rows.device).unsqueeze(1)
     nodes = graph.size(1)
     graph = torch.where(graph < 0, graph, graph + replica * num_graphs)

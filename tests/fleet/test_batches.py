@@ -62,7 +62,7 @@ def test_a_batch_is_the_graphs_of_the_store():
         for slot, (g, data) in enumerate(zip(ids, expected)):
             n = data.num_nodes
             rows = slice(begin, begin + n)
-            assert (batch.batch[r, rows] == slot).all()
+            assert (batch.segments.graph[r, rows] == slot).all()
             assert batch.x[r, rows].tolist() == list(range(int(store.node_ptr[g]), int(store.node_ptr[g]) + n))
             edges = set()
             for v in range(begin, begin + n):
@@ -71,7 +71,7 @@ def test_a_batch_is_the_graphs_of_the_store():
                 assert int(batch.neighbours.base[r, v]) == begin
             assert edges == {(u + begin, v + begin) for u, v in data.edge_index.t().tolist()}
             begin += n
-        assert (batch.batch[r, begin:] == -1).all()
+        assert (batch.segments.graph[r, begin:] == -1).all()
         assert torch.equal(batch.neighbours.start[r, begin:], batch.neighbours.end[r, begin:])
 
 

@@ -20,7 +20,7 @@ def store():
     return motif(num_graphs=40, seed=1)
 
 
-def _fleet(store, replicas, dtype=torch.float64, dropout=0.5, batch_size=8, **options):
+def _fleet(store, replicas, precision="float64", dropout=0.5, batch_size=8, **options):
     features = Features.of(store)
     outputs = 2 if not store.y.is_floating_point() else store.y.size(1)
     return Fleet(
@@ -29,7 +29,7 @@ def _fleet(store, replicas, dtype=torch.float64, dropout=0.5, batch_size=8, **op
         features(store),
         replicas,
         batch_size=batch_size,
-        dtype=dtype,
+        precision=precision,
         **options,
     )
 
@@ -49,13 +49,13 @@ def _difference(a, b):
     return max((a[name] - b[name]).abs().max().item() for name in a)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
-def test_a_replica_does_not_depend_on_its_company(store, dtype, tolerance):
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-9), ("float32", 1e-3)])
+def test_a_replica_does_not_depend_on_its_company(store, precision, tolerance):
     replicas = _replicas(4)
-    together = _fleet(store, replicas, dtype).train(10)
-    turned = _fleet(store, replicas[::-1], dtype).train(10)
+    together = _fleet(store, replicas, precision).train(10)
+    turned = _fleet(store, replicas[::-1], precision).train(10)
     for r, replica in enumerate(replicas):
-        alone = _fleet(store, [replica], dtype).train(10)
+        alone = _fleet(store, [replica], precision).train(10)
         assert _difference(alone.weights[0], together.weights[r]) < tolerance
         assert _difference(alone.weights[0], turned.weights[-1 - r]) < tolerance
         np.testing.assert_allclose(alone.metric["test"][0], together.metric["test"][r], atol=1e-6)

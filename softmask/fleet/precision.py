@@ -1,0 +1,39 @@
+"""In which precision a fleet computes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+
+from softmask.errors import SettingError
+
+Precision = Literal["auto", "float64", "float32", "tf32", "bf16"]
+
+
+def resolve(precision: Precision, device: torch.device) -> tuple[torch.dtype, torch.dtype, bool]:
+    """The type of the parameters, the type of the arithmetic, and whether float32 products may use TF32.
+
+    ``auto`` is bf16 on CUDA and float32 on the CPU. With bf16, the parameters, the sums inside every product, the
+    readout and the head stay in float32.
+    """
+    if precision == "auto":
+        precision = "bf16" if device.type == "cuda" else "float32"
+    if precision == "float64":
+        return torch.float64, torch.float64, False
+    if precision in ("float32", "tf32"):
+        return torch.float32, torch.float32, precision == "tf32"
+    if precision == "bf16":
+        return torch.float32, torch.bfloat16, True
+    raise SettingError(f"unknown precision {precision!r}; use auto, float64, float32, tf32 or bf16")
+
+
+@contextmanager
+def matmul_precision(tf32: bool) -> Iterator[None]:
+    """While active, float32 products on CUDA use TF32 or not."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
