@@ -131,9 +131,9 @@ def assemble(
     transposed: tuple[Tensor | None, Tensor | None] = (None, None)
     if store.row_ptr_t is not None:
         transposed = rows(store.row_ptr_t)
-    neighbours = Neighbours(*rows(store.row_ptr), store.col, first, *transposed, store.col_t)
+    dense: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None)
     if bitmaps is not None:
-        width = torch.where(padding, 0, size.gather(1, slot))
-        neighbours = neighbours._replace(bits=bitmaps[0], bit_row=bitmaps[1][node], size=width)
+        dense = (bitmaps[0], bitmaps[1][node], torch.where(padding, 0, size.gather(1, slot)))
+    neighbours = Neighbours(*rows(store.row_ptr), store.col, first, *transposed, store.col_t, *dense)
     segments = Segments(torch.where(padding, -1, slot), last - size, last)
     return Batch(x[node], neighbours, segments, graphs)

@@ -90,7 +90,6 @@ class Fleet:
         y, self.mean, self.std = _targets(self.store, self.replicas)
         self.y = y.to(dtype) if y.is_floating_point() else y
         self.adam = Adam(self.stack.flat, self._tensor([r.weight_decay for r in replicas]), adamw)
-        self.gradient = torch.zeros_like(self.stack.flat)
         self.keys = torch.tensor([r.seed for r in replicas], device=self.device, dtype=torch.int64)
         self.dropouts = {n: m for n, m in self.model.named_modules() if isinstance(m, KeyedDropout)}
         for dropout in self.dropouts.values():
@@ -99,11 +98,13 @@ class Fleet:
             name: self._tensor([m.p if r.dropout is None else r.dropout for r in replicas]).float()
             for name, m in self.dropouts.items()
         }
-        # On CUDA the parts that are not graph sums or matrix products are fused by the compiler.
+        # On CUDA the compiler fuses all that is not a graph sum or a matrix product.
         fuse: Callable[[Any], Any] = partial(torch.compile, dynamic=False) if self.device.type == "cuda" else _as_it_is
-        self._forward = fuse(self._forward_plain)
-        self._assemble = fuse(assemble)
-        self._update = fuse(self.adam.step)
+        self._run_begin = fuse(self._begin_epoch)
+        self._run_prepare = fuse(self._prepare)
+        self._run_loss = fuse(self._loss)
+        self._run_update = fuse(self._update)
+        self._run_scores = fuse(self._scores)
         self._write_programs(batch_size)
 
     def _tensor(self, values: Sequence[float]) -> Tensor:
@@ -122,8 +123,8 @@ class Fleet:
         self.decay_every = torch.tensor([r.decay_every for r in self.replicas], device=self.device)
         adam = (self.stack.flat, self.stack.copy, self.adam.mean, self.adam.square, self.adam.steps)
         begun = (self.epoch, self.lr, self.table, self.cursor, self.train_loss)
-        self.begin = Program(self._begin_epoch, begun, self.device)
-        self.step = Program(self._step, (*adam, self.cursor, self.train_loss, self.gradient), self.device)
+        self.begin = Program(self._run_begin, begun, self.device)
+        self.step = Program(self._step, (*adam, self.cursor, self.train_loss), self.device)
         self.parts: dict[str, _Part] = {}
         self.evaluations: list[Program] = []
         for name in self.replicas[0].evaluate:
@@ -203,19 +204,31 @@ class Fleet:
     def _step(self) -> None:
         """One update of every replica that still has a batch this epoch."""
         self.model.train()
-        graphs = self.table.index_select(0, self.cursor).squeeze(0)
-        there = graphs >= 0
-        batch = self._assemble(self.store, self.x, graphs, self.train_plan.nodes, self.bitmaps)
+        batch, y, buffers = self._run_prepare()
         with torch.enable_grad():
-            out, _ = self._forward(batch, self._dropout_buffers())
-            loss = torch.where(there, self.loss(out, self._targets_of(graphs)), 0)
-            # The gradient of the sum is each replica's own: none sees another's parameters.
-            (loss.sum(dim=1) / there.sum(dim=1).clamp(min=1)).sum().backward()
-        self.stack.gradient(self.gradient)
-        self._update(self.gradient, self.lr, there.any(dim=1))
+            total, loss = self._run_loss(batch, y, buffers)
+        gradients = torch.autograd.grad(total, list(self.stack.parameters.values()))
+        self._run_update(gradients, batch.graphs, loss)
+
+    def _prepare(self) -> tuple[Batch, Tensor, dict[str, Tensor]]:
+        """The next batch of every replica, its targets, and the keys of its dropout."""
+        graphs = self.table.index_select(0, self.cursor).squeeze(0)
+        batch = assemble(self.store, self.x, graphs, self.train_plan.nodes, self.bitmaps)
+        return batch, self._targets_of(graphs), self._dropout_buffers()
+
+    def _loss(self, batch: Batch, y: Tensor, buffers: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """What is differentiated, the sum over replicas of the mean loss; and the loss of each replica's graphs."""
+        out, _ = self._forward(batch, buffers)
+        there = batch.graphs >= 0
+        loss = torch.where(there, self.loss(out, y), 0).sum(dim=1)
+        # The gradient of the sum is each replica's own: none sees another's parameters.
+        return (loss / there.sum(dim=1).clamp(min=1)).sum(), loss.detach()
+
+    def _update(self, gradients: Sequence[Tensor], graphs: Tensor, loss: Tensor) -> None:
+        self.adam.step(self.stack.gather(gradients), self.lr, (graphs >= 0).any(dim=1))
         self.stack.refresh()
-        self.train_loss += loss.detach().sum(dim=1).double() / self.train_plan.counts
-        self.cursor += 1
+        self.train_loss.add_(loss / self.train_plan.counts)
+        self.cursor.add_(1)
 
     def _dropout_buffers(self) -> dict[str, Tensor]:
         """Key and rate of every dropout of every replica for this step."""
@@ -226,9 +239,7 @@ class Fleet:
             buffers[f"{name}.rate"] = self.rates[name]
         return buffers
 
-    def _forward_plain(
-        self, batch: Batch, buffers: dict[str, Tensor], masks: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
+    def _forward(self, batch: Batch, buffers: dict[str, Tensor], masks: bool = False) -> tuple[Tensor, Tensor | None]:
         """Outputs ``[replicas, slots, outputs]`` and, on request, each layer's largest mask ``[replicas, layers]``."""
         slots = batch.graphs.size(1)
 
@@ -261,11 +272,9 @@ class Fleet:
         part.mask.zero_()
         largest: list[Tensor] = []
         for graphs in part.graphs:
-            there, y = graphs >= 0, self._targets_of(graphs)
-            batch = self._assemble(self.store, self.x, graphs, part.plan.nodes, self.bitmaps)
-            out, masks = self._forward(batch, {}, masks=self.has_masks)
-            part.loss.add_(torch.where(there, self.loss(out, y), 0).sum(dim=1))
-            part.metric.add_(torch.where(there, self._scores(out, y), 0).sum(dim=1))
+            loss, metric, masks = self._run_scores(graphs, part.plan.nodes)
+            part.loss.add_(loss)
+            part.metric.add_(metric)
             if masks is not None:
                 largest.append(masks)
         part.loss.div_(part.plan.counts)
@@ -273,12 +282,18 @@ class Fleet:
         # Over batches the largest, over layers the smallest: one closed layer is enough to kill the network.
         part.mask.copy_(torch.stack(largest).amax(dim=0).amin(dim=1) if largest else torch.ones_like(part.mask))
 
-    def _scores(self, out: Tensor, y: Tensor) -> Tensor:
-        if self.metric is METRICS["cross_entropy"]:
-            return self.metric(out, y)
-        # Errors are reported in the target's own unit.
-        std = self.std.unsqueeze(1).to(self.device)
-        return self.metric(out.double() * std, y.double() * std)
+    def _scores(self, graphs: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
+        batch = assemble(self.store, self.x, graphs, nodes, self.bitmaps)
+        out, masks = self._forward(batch, {}, masks=self.has_masks)
+        y, there = self._targets_of(graphs), graphs >= 0
+        loss = self.loss(out, y)
+        if self.metric is not METRICS["cross_entropy"]:
+            # Errors are reported in the target's own unit.
+            std = self.std.unsqueeze(1)
+            out, y = out.double() * std, y.double() * std
+        score = self.metric(out, y)
+        return torch.where(there, loss, 0).sum(dim=1), torch.where(there, score, 0).sum(dim=1), masks
 
 
 def _as_it_is(function: Any) -> Any:
@@ -322,7 +337,8 @@ def _targets(store: GraphStore, replicas: Sequence[Replica]) -> tuple[Tensor, Te
     """
     assert store.y is not None
     if not store.y.is_floating_point():
-        return store.y, torch.zeros(len(replicas), 1), torch.ones(len(replicas), 1)
+        nothing = torch.zeros(len(replicas), 1, device=store.device)
+        return store.y, nothing, nothing + 1
     rows, means, stds = [], [], []
     for r in replicas:
         y = store.y if r.target is None else store.y[:, r.target : r.target + 1]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
 
@@ -50,7 +51,7 @@ class Stack:
                 self._view(row, name).copy_(p.detach())
         full = tuple(f"{name}." for name in getattr(self.model, "full_precision", ()))
         self.copy = self.flat if compute == dtype else self.flat.to(compute)
-        # Leaves that share the memory of `flat` or `copy`; their gradients are gathered by `gradient`.
+        # Leaves that share the memory of `flat` or `copy`; their gradients come together again in `gather`.
         self.parameters = {
             name: self._view(self.flat if name.startswith(full) else self.copy, name).detach().requires_grad_()
             for name in self.shapes
@@ -65,12 +66,13 @@ class Stack:
         if self.copy is not self.flat:
             self.copy.copy_(self.flat)
 
-    def gradient(self, out: Tensor) -> None:
-        """Writes the gradients of the parameters into an array laid out as :attr:`flat`, and clears them."""
-        for name, p in self.parameters.items():
-            if p.grad is not None:
-                self._view(out, name).copy_(p.grad)
-            p.grad = None
+    def gather(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The gradients of :attr:`parameters`, in their order, as one array laid out as :attr:`flat`."""
+        pieces = []
+        for g in gradients:
+            g = g.reshape(g.size(0), -1).to(self.flat.dtype)
+            pieces.append(F.pad(g, (0, -g.size(1) % _ALIGNMENT)))
+        return torch.cat(pieces, dim=1)
 
     def state(self, flat: Tensor, replica: int) -> dict[str, Tensor]:
         """The state dict of one replica, on the CPU."""

@@ -61,9 +61,20 @@ def _(x, graph, first, last, num_graphs):
 @torch.library.custom_op("softmask::graph_spread", mutates_args=())
 def _graph_spread(y: Tensor, graph: Tensor, first: Tensor | None, last: Tensor | None) -> Tensor:
     """The transpose of the sum: each node takes its graph's row, padding takes zero."""
+    return _plain_spread(y, graph)
+
+
+def _plain_spread(y: Tensor, graph: Tensor) -> Tensor:
     if y.size(0) == 0:  # nothing but padding
         return y.new_zeros(graph.size(0), y.size(1))
     return torch.where((graph < 0).unsqueeze(-1), 0, y[graph.clamp(min=0)])
+
+
+@_graph_spread.register_kernel("cuda")
+def _(y, graph, first, last):
+    if triton_sums is None:
+        return _plain_spread(y, graph)
+    return triton_sums.segment_spread(y, graph)
 
 
 @_graph_spread.register_fake

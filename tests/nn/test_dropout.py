@@ -67,10 +67,11 @@ def test_a_draw_depends_on_key_and_place_alone(key):
 
 
 def hashed(key, place):
-    """In Python's own integers: two rounds of MurmurHash3's 32-bit finaliser, one per half of the key."""
+    """In Python's own integers: two rounds of MurmurHash3's 32-bit finaliser, both halves of the key in each."""
     bits = place
-    for word in (key % 2**32, key // 2**32 % 2**32):
-        bits = (bits * 0x9E3779B1 + word) % 2**32
+    low, high = key % 2**32, key // 2**32 % 2**32
+    for word, other in ((low, high), (high, low)):
+        bits = ((bits ^ word) * 0x9E3779B1 + other) % 2**32
         bits ^= bits >> 16
         bits = bits * 0x85EBCA6B % 2**32
         bits ^= bits >> 13
