@@ -16,18 +16,32 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
         os.close(handle)
-        # mkstemp makes the file private; what replaces `path` should be as readable as any new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
     except OSError as error:
         raise SettingError(f"cannot write {path}: {error.strerror}") from None
     temporary = Path(name)
     try:
         yield temporary
+        # The temporary file is private; what replaces `path` should be as readable as any new file.
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise SettingError(f"cannot write {path}: {error.strerror or error}") from None
         raise
+
+
+def check_writable(path: str | Path) -> None:
+    """Refuses a path that could not be written, before hours of work go into what should stand there."""
+    path = Path(path)
+    if path.is_dir():
+        raise SettingError(f"cannot write {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise SettingError(f"cannot write {path}: there is no folder {path.parent}")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise SettingError(f"cannot write {path}: {error.strerror}") from None

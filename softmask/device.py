@@ -13,6 +13,8 @@ def pick_device(device: str = "auto") -> torch.device:
         picked = torch.device(device)
     except RuntimeError:
         raise SettingError(f"unknown device {device!r}; use auto, cpu or cuda") from None
+    if picked.type not in ("cpu", "cuda"):
+        raise SettingError(f"device {device!r} is not supported; use auto, cpu or cuda")
     if picked.type == "cuda" and not torch.cuda.is_available():
         raise SettingError("device='cuda', but PyTorch finds no GPU here; use auto or cpu")
     return picked

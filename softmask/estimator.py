@@ -1,8 +1,7 @@
 """Soft-mask GNNs as scikit-learn estimators."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,12 +13,25 @@ from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.device import pick_device
 from softmask.errors import DataError, SettingError
-from softmask.fleet import Fleet, Replica
+from softmask.fleet import Fleet, OnEpoch, Replica
 from softmask.fleet.predict import predict
+from softmask.fleet.replica import check_seed
 from softmask.model_file import TrainedModel, load_trained, save_model
 from softmask.study.settings import Settings
 
-OnEpoch = Callable[[int, dict[str, torch.Tensor]], None]
+
+class Prediction(NamedTuple):
+    """What a model says of some graphs.
+
+    Args:
+        values: classes ``[graphs]``, or targets ``[graphs]`` or ``[graphs, targets]``.
+        probabilities: ``[graphs, classes]``; ``None`` for regression.
+        masks: for each graph a list with one array a layer, ``[nodes, 1 or hidden]``.
+    """
+
+    values: np.ndarray
+    probabilities: np.ndarray | None
+    masks: list[list[np.ndarray]]
 
 
 class _SoftMaskEstimator(BaseEstimator):
@@ -62,12 +74,17 @@ class _SoftMaskEstimator(BaseEstimator):
         return Settings(**{k: v for k, v in params.items() if k not in ("seed", "device")})
 
     def _fit(
-        self, store: GraphStore, outputs: int, classes: tuple[list[Any], str] | None, on_epoch: OnEpoch | None = None
+        self,
+        store: GraphStore,
+        outputs: int,
+        classes: tuple[list[Any], str] | None,
+        on_epoch: OnEpoch | None,
+        one_target: bool = True,
     ) -> None:
-        settings, device = self._settings(), pick_device(self.device)
+        settings, device, seed = self._settings(), pick_device(self.device), check_seed(self.seed)
         features = Features.of(store, attributes=settings.attributes)
         replica = Replica(
-            seed=self.seed,
+            seed=seed,
             train=np.arange(store.num_graphs),
             lr=settings.lr,
             decay=settings.decay,
@@ -104,27 +121,37 @@ class _SoftMaskEstimator(BaseEstimator):
                     "epochs": history.epochs,
                     "interrupted": history.interrupted,
                     "train_loss": float(history.train_loss[0, -1]),
-                    "seed": self.seed,
+                    "seed": seed,
                     "device": str(device),
                 },
+                one_target=one_target,
             )
         )
 
     def _set_trained(self, trained: TrainedModel) -> None:
         self.trained_ = trained
 
-    def _run(self, graphs: Any) -> tuple[np.ndarray, list[np.ndarray], GraphStore]:
+    def run(self, graphs: Any) -> "Prediction":
+        """Predictions, probabilities and masks of all graphs in one pass."""
         check_is_fitted(self, "trained_")
         store = as_store(graphs)
         model = self.trained_.model.to(pick_device(self.device))
         out, masks = predict(model, store, self.trained_.features(store))
-        return out.double().cpu().numpy(), [m.cpu().numpy() for m in masks], store
+        cuts = store.node_ptr[1:-1].cpu().numpy()
+        by_layer = (np.split(m.cpu().numpy(), cuts) for m in masks)
+        return Prediction(*self._read(out.double().cpu()), [list(layers) for layers in zip(*by_layer)])
+
+    def _read(self, out: torch.Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+        """Predictions and probabilities from the network's output."""
+        raise NotImplementedError
+
+    def predict(self, graphs: Any) -> np.ndarray:
+        """The most probable class of every graph, or its predicted targets."""
+        return self.run(graphs).values
 
     def masks(self, graphs: Any) -> list[list[np.ndarray]]:
         """The masks of every graph: for each graph a list with one array a layer, ``[nodes, 1 or hidden]``."""
-        _, masks, store = self._run(graphs)
-        cuts = store.node_ptr[1:-1].cpu().numpy()
-        return [list(layers) for layers in zip(*(np.split(m, cuts) for m in masks))]
+        return self.run(graphs).masks
 
     def save(self, path: str | Path) -> None:
         """Writes the trained model to one .safetensors file."""
@@ -163,14 +190,12 @@ class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
             if store.y is None or store.y.is_floating_point():
                 raise DataError("fit needs y: the class of every graph")
             y = np.asarray(store.info["classes"])[store.y.cpu().numpy()]
-        labels = np.asarray(y)
-        if labels.ndim != 1:
-            raise DataError(f"y must be one class a graph, got shape {labels.shape}")
+        labels = _labels(y)
         if len(labels) != store.num_graphs:
             raise DataError(f"{store.num_graphs} graphs but {len(labels)} classes were given")
         self.classes_, index = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            raise SettingError(f"all graphs have the class {labels[0]!r}; a classifier needs at least two classes")
+            raise SettingError(f"all graphs have the class {labels[0]}; a classifier needs at least two classes")
         store = with_targets(store, index)
         classes = (self.classes_.tolist(), self.classes_.dtype.str)
         self._fit(store, len(self.classes_), classes, on_epoch)
@@ -178,19 +203,35 @@ class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
 
     def predict_proba(self, graphs: Any) -> np.ndarray:
         """The probability of every class, ``[graphs, classes]``, in the order of ``classes_``."""
-        out = self._run(graphs)[0]
-        return torch.softmax(torch.from_numpy(out), dim=1).numpy()
+        probabilities = self.run(graphs).probabilities
+        assert probabilities is not None
+        return probabilities
 
-    def predict(self, graphs: Any) -> np.ndarray:
-        """The most probable class of every graph."""
-        out = self._run(graphs)[0]
-        return self.classes_[out.argmax(axis=1)]
+    def _read(self, out: torch.Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+        return self.classes_[out.argmax(dim=1).numpy()], torch.softmax(out, dim=1).numpy()
 
     def _set_trained(self, trained: TrainedModel) -> None:
         super()._set_trained(trained)
         assert trained.classes is not None
         values, dtype = trained.classes
         self.classes_ = np.array(values, dtype=np.dtype(dtype))
+
+
+def _labels(y: Any) -> np.ndarray:
+    """Class labels as an array of one type; refuses what could not come back as it was given."""
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise DataError(f"y must be one class a graph, got shape {labels.shape}")
+    mixed = len({isinstance(v, str) for v in y}) > 1
+    if mixed or labels.dtype.kind not in "biufU":
+        raise DataError("class labels must be all numbers or all strings, with none missing")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise DataError(f"graph {np.flatnonzero(~np.isfinite(labels))[0]}: its class is not a finite number")
+    if len(labels) > 2 and len(np.unique(labels)) == len(labels):
+        raise DataError(
+            f"each of the {len(labels)} graphs has a class of its own; to predict numbers use SoftMaskRegressor"
+        )
+    return labels
 
 
 class SoftMaskRegressor(RegressorMixin, _SoftMaskEstimator):
@@ -208,30 +249,24 @@ class SoftMaskRegressor(RegressorMixin, _SoftMaskEstimator):
         if y is not None:
             values = np.asarray(y, dtype=np.float64)
             store = with_targets(store, values)
-            self.one_target_ = values.ndim == 1
+            one_target = values.ndim == 1
         elif store.y is None or not store.y.is_floating_point():
             raise DataError("fit needs y: a number for every graph")
         else:
-            self.one_target_ = store.y.size(1) == 1
+            one_target = store.y.size(1) == 1
         assert store.y is not None
-        self._fit(store, store.y.size(1), None, on_epoch)
+        self._fit(store, store.y.size(1), None, on_epoch, one_target)
         return self
 
-    def predict(self, graphs: Any) -> np.ndarray:
-        """The predicted targets, ``[graphs]`` or ``[graphs, targets]``."""
-        out = self._run(graphs)[0] * np.array(self.trained_.std) + np.array(self.trained_.mean)
-        return out[:, 0] if self.one_target_ else out
-
-    def _set_trained(self, trained: TrainedModel) -> None:
-        super()._set_trained(trained)
-        if not hasattr(self, "one_target_"):
-            self.one_target_ = trained.outputs == 1
+    def _read(self, out: torch.Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+        values = out.numpy() * np.array(self.trained_.std) + np.array(self.trained_.mean)
+        return (values[:, 0] if self.trained_.one_target else values), None
 
 
 def load_model(path: str | Path, device: str = "auto") -> SoftMaskClassifier | SoftMaskRegressor:
     """Reads a model file written by ``save`` or ``softmask fit``. Runs no code from the file."""
     trained = load_trained(path)
     kind = SoftMaskClassifier if trained.task == "classification" else SoftMaskRegressor
-    model = kind(**trained.settings.to_json(), seed=int(trained.summary.get("seed") or 0), device=device)
+    model = kind(**trained.settings.to_json(), seed=trained.summary["seed"], device=device)
     model._set_trained(trained)
     return model

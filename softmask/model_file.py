@@ -1,10 +1,12 @@
 """Model files: one .safetensors with all that prediction needs, in JSON. Loading one runs no code."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -12,7 +14,8 @@ from safetensors.torch import save_file
 from softmask import __version__
 from softmask.atomic import atomic_path
 from softmask.data.features import Features
-from softmask.errors import ModelFileError
+from softmask.errors import ModelFileError, SettingError
+from softmask.fleet.replica import check_seed
 from softmask.nn import SoftMaskGNN
 from softmask.study.settings import Settings
 
@@ -33,6 +36,7 @@ class TrainedModel:
         classes: for classification, the labels as given (plain JSON), and their numpy dtype.
         mean, std: for regression, of each target in training.
         summary: how the training went.
+        one_target: for regression, whether targets were given as ``[graphs]`` and so come back.
     """
 
     task: str
@@ -44,6 +48,7 @@ class TrainedModel:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     summary: dict[str, Any]
+    one_target: bool = True
 
 
 def save_model(trained: TrainedModel, path: str | Path) -> None:
@@ -60,14 +65,18 @@ def save_model(trained: TrainedModel, path: str | Path) -> None:
         "mean": trained.mean,
         "std": trained.std,
         "summary": trained.summary,
+        "one_target": trained.one_target,
     }
     try:
         text = json.dumps(head)
     except TypeError as error:
-        raise ModelFileError(f"the class labels cannot be written to a file as JSON: {error}") from None
+        raise ModelFileError(f"class labels must be numbers or strings to be written to a file: {error}") from None
     tensors = {name: p.detach().cpu().contiguous() for name, p in trained.model.state_dict().items()}
     with atomic_path(path) as temporary:
-        save_file(tensors, temporary, metadata={"softmask_model": text})
+        try:
+            save_file(tensors, temporary, metadata={"softmask_model": text})
+        except SafetensorError as error:  # a full disk, for one
+            raise SettingError(f"cannot write {path}: {error}") from None
 
 
 def load_trained(path: str | Path) -> TrainedModel:
@@ -86,10 +95,10 @@ def load_trained(path: str | Path) -> TrainedModel:
     try:
         head = json.loads(text)
         version = head["format"]
-        if not isinstance(version, int):
+        if isinstance(version, bool) or not isinstance(version, int) or version < 1:
             raise TypeError(f"format {version!r}")
-    except (ValueError, TypeError, KeyError) as error:
-        raise ModelFileError(f"{path}: the description of the model cannot be read ({error})") from None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ModelFileError(f"{path}: the description of the model cannot be read ({error!r:.200})") from None
     if version > FORMAT:
         raise ModelFileError(
             f"{path} has format {version}, written by softmask {head.get('softmask')}; this version reads up to "
@@ -99,37 +108,53 @@ def load_trained(path: str | Path) -> TrainedModel:
         return _build(head, tensors)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ModelFileError(f"{path}: the description of the model is damaged ({error!r})") from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise ModelFileError(f"{path}: the description of the model is damaged ({error!r:.200})") from None
 
 
 def _build(head: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedModel:
     settings, features = Settings(**head["settings"]), Features.from_json(head["features"])
-    if head["task"] not in TASKS:
-        raise ValueError(f"unknown task {head['task']!r}")
-    outputs = int(head["outputs"])
-    classes = head["classes"]
-    if head["task"] == "classification":
-        classes = (list(classes[0]), str(classes[1]))
-        if len(classes[0]) != outputs:
-            raise ValueError(f"{outputs} outputs but {len(classes[0])} classes")
-    # On the meta device a model of any claimed size costs no memory; only sizes that the tensors bear out are built.
+    task, outputs = head["task"], int(head["outputs"])
+    if task not in TASKS:
+        raise ValueError(f"unknown task {task!r}")
+    classes = _classes(head["classes"], outputs) if task == "classification" else None
+    mean, std = (tuple(float(v) for v in head[key]) for key in ("mean", "std"))
+    if task == "regression" and not len(mean) == len(std) == outputs:
+        raise ValueError(f"{outputs} targets, but {len(mean)} means and {len(std)} deviations")
+    if not all(map(math.isfinite, (*mean, *std))):
+        raise ValueError("a mean or deviation is not a finite number")
+    check_seed(head["summary"]["seed"])
+    # Only sizes that the tensors bear out are built; the claims alone could ask for any amount of memory.
+    if settings.layers > len(tensors) or settings.hidden * outputs > 2 * sum(t.numel() for t in tensors.values()):
+        raise ModelFileError(
+            f"{settings.layers} layers of {settings.hidden} channels: the tensors are too few or small"
+        )
     with torch.device("meta"):
-        _compare(settings.build(features, outputs, head["task"]), tensors)
+        _compare(settings.build(features, outputs, task), tensors)
     with torch.random.fork_rng(devices=[]):
-        model = settings.build(features, outputs, head["task"])
+        model = settings.build(features, outputs, task)
     model.load_state_dict(tensors)
     return TrainedModel(
-        task=head["task"],
+        task=task,
         settings=settings,
         features=features,
         outputs=outputs,
         model=model.eval(),
         classes=classes,
-        mean=tuple(float(v) for v in head["mean"]),
-        std=tuple(float(v) for v in head["std"]),
+        mean=mean,
+        std=std,
         summary=dict(head["summary"]),
+        one_target=bool(head["one_target"]),
     )
+
+
+def _classes(given: Any, outputs: int) -> tuple[list[Any], str]:
+    values, dtype = list(given[0]), str(given[1])
+    if np.dtype(dtype).kind not in "biufU":
+        raise ValueError(f"class labels of type {dtype!r}")
+    if len(values) != outputs or len(np.unique(np.array(values, dtype=dtype))) != outputs:
+        raise ValueError(f"{outputs} outputs, but the classes are {values!r:.100}")
+    return values, dtype
 
 
 def _compare(model: SoftMaskGNN, tensors: dict[str, torch.Tensor]) -> None:
@@ -139,5 +164,7 @@ def _compare(model: SoftMaskGNN, tensors: dict[str, torch.Tensor]) -> None:
             raise ModelFileError(f"the tensor {name} is missing")
         if tuple(tensors[name].shape) != shape:
             raise ModelFileError(f"the tensor {name} has shape {list(tensors[name].shape)}, expected {list(shape)}")
+        if tensors[name].dtype != torch.float32 or not bool(torch.isfinite(tensors[name]).all()):
+            raise ModelFileError(f"the tensor {name} must hold finite float32 numbers")
     if unknown := sorted(set(tensors) - set(expected)):
         raise ModelFileError(f"unknown tensor {unknown[0]}")

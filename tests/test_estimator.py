@@ -73,6 +73,7 @@ def test_it_learns():
         [10**12, 3],
         [0.5, 1.5],
         [np.int8(3), np.int8(5)],
+        ["a,b", 'c"d\ne'],
     ],
     ids=str,
 )
@@ -143,6 +144,9 @@ def test_regression_in_the_targets_own_unit(graphs, store, tmp_path):
     np.testing.assert_array_equal(load_model(tmp_path / "m.safetensors").predict(graphs), predicted)
     two = SoftMaskRegressor(**QUICK).fit(graphs, np.stack([sizes, -sizes], axis=1))
     assert two.predict(graphs).shape == (40, 2)
+    column = SoftMaskRegressor(**QUICK).fit(graphs, sizes[:, None])
+    column.save(tmp_path / "c.safetensors")
+    assert column.predict(graphs).shape == load_model(tmp_path / "c.safetensors").predict(graphs).shape == (40, 1)
 
 
 def test_networkx_graphs_and_smiles():
@@ -164,6 +168,35 @@ def test_unseen_labels_and_degrees_are_said_to_be_so(graphs, y):
         chem.predict(["CCBr"])
 
 
+def test_numpy_numbers_as_parameters(graphs, y, tmp_path):
+    clf = SoftMaskClassifier(hidden=np.int64(8), layers=np.int32(2), epochs=1, lr=np.float32(1e-3), seed=np.int64(3))
+    clf.fit(graphs, y).save(tmp_path / "m.safetensors")
+    assert load_model(tmp_path / "m.safetensors").get_params()["seed"] == 3
+
+
+def test_ctrl_c_is_pythons_own_in_the_library(graphs, y):
+    def interrupt(epoch, metrics):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SoftMaskClassifier(**QUICK).fit(graphs, y, on_epoch=interrupt)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["a", 1] * 20, "all numbers or all strings"),
+        (["a", None] * 20, "all numbers or all strings"),
+        ([0.5, float("nan")] * 20, "finite"),
+        (np.linspace(0, 1, 40), "SoftMaskRegressor"),
+        (np.zeros((40, 2)), "shape"),
+    ],
+)
+def test_labels_that_could_not_come_back_are_refused(graphs, labels, words):
+    with pytest.raises(DataError, match=words):
+        SoftMaskClassifier(**QUICK).fit(graphs, labels)
+
+
 def test_bad_input(graphs, y, store):
     with pytest.raises(NotFittedError):
         SoftMaskClassifier().predict(graphs)
@@ -173,6 +206,14 @@ def test_bad_input(graphs, y, store):
         SoftMaskClassifier(**QUICK).fit(graphs, ["a", "b", "a"])
     with pytest.raises(DataError, match="no graphs"):
         SoftMaskClassifier(**QUICK).fit([], [])
+    with pytest.raises(DataError, match="put it into a list"):
+        SoftMaskClassifier(**QUICK).fit(graphs[0], [0])
+    with pytest.raises(SettingError, match="seed"):
+        SoftMaskClassifier(**QUICK, seed=-1).fit(graphs, y)
+    with pytest.raises(SettingError, match="device"):
+        SoftMaskClassifier(**QUICK, device="meta").fit(graphs, y)
+    with pytest.raises(SettingError, match="no nodes"):
+        SoftMaskClassifier(**QUICK).fit([nx.Graph(), nx.Graph(), nx.Graph()], [0, 1, 1])
     with pytest.raises(DataError, match="got"):
         SoftMaskClassifier(**QUICK).fit([graphs[0], "CCO"], [0, 1])
     with pytest.raises(DataError, match="finite"):

@@ -73,8 +73,9 @@ def test_each_damage_has_its_own_message(path, tmp_path):
     refuses("lin_in.bias is missing")
     _write(bad, {**tensors, "extra": torch.zeros(1)}, head)
     refuses("unknown tensor extra")
-    _write(bad, tensors, {**head, "settings": {**head["settings"], "hidden": 10**9}})
-    refuses("shape")
+    for hidden, words in ((8, "shape"), (10**9, "too few or small"), (2**70, "too few or small")):
+        _write(bad, tensors, {**head, "settings": {**head["settings"], "hidden": hidden}})
+        refuses(words)
     for key in head:
         if key not in ("softmask", "torch"):
             _write(bad, tensors, {k: v for k, v in head.items() if k != key})
@@ -82,6 +83,29 @@ def test_each_damage_has_its_own_message(path, tmp_path):
     for wrong in ({"variant": "gcn"}, {"hidden": "4"}, {"surprise": 1}):
         _write(bad, tensors, {**head, "settings": {**head["settings"], **wrong}})
         refuses("damaged")
+    for wrong in (
+        {"format": 0},
+        {"format": True},
+        {"classes": [["biclique", "house"], "garbage"]},
+        {"classes": [["biclique", "house"], "<i8"]},
+        {"classes": [["house", "house"], "<U5"]},
+        {"classes": [[0, 1], "i4,f8"]},
+        {"summary": {**head["summary"], "seed": "abc"}},
+        {"features": {**head["features"], "values": [[2, 1]]}},
+        {"task": "regression", "classes": None},
+        {"mean": [float("inf")]},
+    ):
+        _write(bad, tensors, {**head, **wrong})
+        refuses("cannot be read|damaged")
+    _write(bad, tensors, {**head, "settings": {**head["settings"], "layers": 20000}})
+    refuses("too few")
+    nan = tensors["lin_in.bias"].clone()
+    nan[0] = torch.nan
+    for wrong in (nan, nan.nan_to_num().long(), nan.nan_to_num().half()):
+        _write(bad, {**tensors, "lin_in.bias": wrong}, head)
+        refuses("finite float32")
+    save_file(tensors, bad, metadata={"softmask_model": "[" * 100000})
+    refuses("cannot be read")
     save_file(tensors, bad, metadata={"softmask_model": "{"})
     refuses("cannot be read")
 
@@ -98,6 +122,11 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(path, monkeypatch):
         model.save(path)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_files_are_as_readable_as_any_new_file(path, tmp_path):
+    (tmp_path / "plain").write_text("")
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_a_folder_that_does_not_exist(path):

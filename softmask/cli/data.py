@@ -16,6 +16,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="List, download, describe and check data sets.",
+    epilog="Example: softmask data list; softmask data info MUTAG",
 )
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="TU folder or zip, packed store, or a name.")]

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from softmask.cli import options
+from softmask.cli.interrupt import stop_on_interrupt
 from softmask.cli.progress import epoch_bar
 from softmask.errors import SettingError
 
@@ -30,6 +31,7 @@ def demo(
     [b]Example:[/b] softmask demo --out pictures
     """
     import json
+    import sys
 
     from rich.console import Console
     from rich.table import Table
@@ -45,17 +47,22 @@ def demo(
         raise SettingError(f"cannot make the folder {out}: {error.strerror}") from None
     store = motif(num_graphs=graphs, seed=seed)
     settings = Settings(variant="smg-jk", hidden=32, layers=4, epochs=epochs, lr=1e-3, batch_size=32, dropout=0.0)
-    with epoch_bar(f"{folds} models at once", epochs) as bar:
+    with stop_on_interrupt() as stop, epoch_bar(f"{folds} models at once", epochs) as bar:
         result = cross_validate(
             store,
             settings,
             folds=folds,
             seed=seed,
             device=str(pick_device(device)),
-            on_epoch=lambda epoch, metric: bar(epoch, lambda: f"held-out accuracy {100 * metric.mean():.0f} %"),
+            on_epoch=lambda epoch, metric: (
+                bar(epoch, lambda: f"held-out accuracy {100 * metric.mean():.0f} %") or stop.asked
+            ),
         )
     rows = [_fold(store, settings, result, fold) for fold in range(folds)]
     pictures = _draw(store, settings, result, out)
+    if result.interrupted:
+        done = result.curve.shape[-1]
+        print(f"interrupted: these are the scores after {done} of {epochs} epochs", file=sys.stderr)
     if as_json:
         print(json.dumps({"folds": rows, "pictures": [str(p) for p in pictures], "interrupted": result.interrupted}))
         return

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from softmask.cli import options
+from softmask.cli.interrupt import stop_on_interrupt
 from softmask.cli.progress import epoch_bar
 
 
@@ -31,7 +32,8 @@ def evaluate(
     """Cross-validate a model: how good is it on graphs it has not seen?
 
     All folds of all runs train together. The score is taken after the last epoch, on the fold that was held out; no
-    epoch or setting is chosen on it.
+    epoch or setting is chosen on it. The input features (which labels and degrees there are) are taken from all graphs
+    of the set, as in the paper; their classes are not looked at for that.
 
     [b]Example:[/b] softmask evaluate PROTEINS --variant smg --folds 10 --epochs 100
     """
@@ -64,7 +66,7 @@ def evaluate(
     store = open_data(data, data_dir)
     classes = store.y is not None and not store.y.is_floating_point()
     what, scale, unit = ("accuracy", 100, " %") if classes else ("mean absolute error", 1, "")
-    with epoch_bar(f"{runs} x {folds} folds", epochs) as bar:
+    with stop_on_interrupt() as stop, epoch_bar(f"{runs} x {folds} folds", epochs) as bar:
         result = cross_validate(
             store,
             settings,
@@ -72,7 +74,9 @@ def evaluate(
             runs=runs,
             seed=seed,
             device=str(picked),
-            on_epoch=lambda epoch, metric: bar(epoch, lambda: f"{what} {scale * metric.mean():.1f}{unit}"),
+            on_epoch=lambda epoch, metric: (
+                bar(epoch, lambda: f"{what} {scale * metric.mean():.1f}{unit}") or stop.asked
+            ),
         )
     mean, deviation = float(result.metric.mean()), float(result.metric.std(axis=1).mean())
     if as_json:

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from softmask.atomic import check_writable
 from softmask.cli import options
+from softmask.cli.interrupt import stop_on_interrupt
 from softmask.cli.progress import epoch_bar
 from softmask.errors import SettingError
 
@@ -36,8 +38,7 @@ def fit(
 
     [b]Example:[/b] softmask fit MUTAG --variant m-smg-jk --epochs 300 --out mutag.safetensors
     """
-    if not out.parent.is_dir():
-        raise SettingError(f"cannot write {out}: there is no folder {out.parent}")
+    check_writable(out)
     from softmask.data.catalog import open_data
     from softmask.estimator import SoftMaskClassifier, SoftMaskRegressor
 
@@ -60,8 +61,8 @@ def fit(
         seed=seed,
         device=device,
     )
-    with epoch_bar(f"training {variant}", epochs) as bar:
-        model.fit(store, on_epoch=lambda epoch, metrics: bar(epoch, lambda: ""))
+    with stop_on_interrupt() as stop, epoch_bar(f"training {variant}", epochs) as bar:
+        model.fit(store, on_epoch=lambda epoch, metrics: bar(epoch, lambda: "") or stop.asked)
     model.save(out)
     summary = {**model.trained_.summary, "model": str(out), "variant": variant, "troubles": model.troubles_}
     _report(summary, as_json)

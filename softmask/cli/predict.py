@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from softmask.atomic import atomic_path
+from softmask.atomic import atomic_path, check_writable
 from softmask.cli import options
 from softmask.errors import SettingError
 
@@ -32,8 +32,10 @@ def predict(
 
     [b]Example:[/b] softmask predict mutag.safetensors MUTAG --masks --out predictions.jsonl
     """
-    if out is not None and out.suffix not in FORMATS:
+    if out is not None and out.suffix.lower() not in FORMATS:
         raise SettingError(f"cannot tell the format of {out}: use one of {', '.join(FORMATS)}")
+    if out is not None:
+        check_writable(out)
     import warnings
 
     from softmask import load_model
@@ -62,21 +64,19 @@ def _rows(loaded: Any, store: Any, with_masks: bool) -> list[dict[str, Any]]:
 
     names = store.info.get("names")
     rows: list[dict[str, Any]] = [{"graph": g} | ({"name": names[g]} if names else {}) for g in range(len(store))]
-    if loaded.task == "classification":
-        probabilities = loaded.predict_proba(store)
-        labels = loaded.classes_[probabilities.argmax(axis=1)].tolist()
-        for row, label, p in zip(rows, labels, probabilities.tolist()):
+    found = loaded.run(store)
+    if found.probabilities is not None:
+        for row, label, p in zip(rows, found.values.tolist(), found.probabilities.tolist()):
             row["predicted"] = label
             row.update({f"probability_{c}": round(v, 6) for c, v in zip(loaded.classes_.tolist(), p)})
     else:
-        values = loaded.predict(store)
-        columns = values.reshape(len(rows), -1).T.tolist()
+        columns = found.values.reshape(len(rows), -1).T.tolist()
         targets = ["predicted"] if len(columns) == 1 else [f"predicted_{i}" for i in range(len(columns))]
         for target, column in zip(targets, columns):
             for row, value in zip(rows, column):
                 row[target] = value
     if with_masks:
-        for row, layers in zip(rows, loaded.masks(store)):
+        for row, layers in zip(rows, found.masks):
             per_node = node_masks([torch.from_numpy(m) for m in layers])
             row["masks"] = per_node.t().double().numpy().round(4).tolist()
     return rows
@@ -97,10 +97,10 @@ def _text(rows: list[dict[str, Any]], suffix: str) -> str:
 
 def _write(rows: list[dict[str, Any]], out: Path) -> None:
     with atomic_path(out) as temporary:
-        if out.suffix == ".parquet":
+        if out.suffix.lower() == ".parquet":
             import pyarrow as pa
             import pyarrow.parquet as pq
 
             pq.write_table(pa.Table.from_pylist(rows), temporary)
         else:
-            temporary.write_text(_text(rows, out.suffix))
+            temporary.write_text(_text(rows, out.suffix.lower()))

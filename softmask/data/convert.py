@@ -30,7 +30,9 @@ def as_store(graphs: Any) -> GraphStore:
     """A store from whatever was given: a store, PyG ``Data``, networkx graphs, or SMILES strings."""
     if isinstance(graphs, GraphStore):
         return graphs
-    if isinstance(graphs, str | bytes) or not hasattr(graphs, "__len__"):
+    if isinstance(graphs, Data | nx.Graph | str):
+        raise DataError("one graph was given where a list of graphs is expected: put it into a list, [graph]")
+    if isinstance(graphs, bytes) or not hasattr(graphs, "__len__"):
         raise DataError("graphs must be a GraphStore, or a list of PyG Data, networkx graphs or SMILES strings")
     items = list(graphs)
     if not items:

@@ -175,6 +175,8 @@ class Features:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FeatureError(f"not a description of features: {error!r}") from None
+        if any(list(column) != sorted(set(column)) for column in made.values) or len(made.mean) != len(made.std):
+            raise FeatureError("labels must ascend, and every mean have its deviation")
         if made.kind not in ("labels", "degree", "scaled-degree", "attributes"):
             raise FeatureError(f"unknown kind of features {made.kind!r}")
         return made

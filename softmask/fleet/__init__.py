@@ -1,7 +1,7 @@
 """Many models trained as one program."""
 
-from softmask.fleet.fleet import Fleet
+from softmask.fleet.fleet import Fleet, OnEpoch
 from softmask.fleet.history import History, Trouble
 from softmask.fleet.replica import Replica
 
-__all__ = ["Fleet", "History", "Replica", "Trouble"]
+__all__ = ["Fleet", "History", "OnEpoch", "Replica", "Trouble"]

@@ -15,7 +15,6 @@ from softmask.errors import DataError, SettingError
 from softmask.fleet.adam import Adam
 from softmask.fleet.batches import Batch, Plan, assemble, deal, plan
 from softmask.fleet.history import History, find_troubles
-from softmask.fleet.interrupt import stop_on_interrupt
 from softmask.fleet.losses import LOSSES, METRICS, check_loss
 from softmask.fleet.precision import Precision, matmul_precision, resolve
 from softmask.fleet.program import Program
@@ -28,6 +27,9 @@ from softmask.ops.keyed import fold_key
 # In the mean over nodes; measured on an H200, see docs/fleet.md.
 _LONGEST_BIT_ROW = 300
 _SHUFFLE, _DROPOUT = 1, 2
+
+# Called after every epoch with its number (from 1) and the metrics by part; True ends the training.
+OnEpoch = Callable[[int, dict[str, Tensor]], bool | None]
 
 
 class _Part(NamedTuple):
@@ -138,7 +140,7 @@ class Fleet:
         self,
         epochs: int,
         keep: str = "last",
-        on_epoch: Callable[[int, dict[str, Tensor]], None] | None = None,
+        on_epoch: OnEpoch | None = None,
     ) -> History:
         """Trains all replicas.
 
@@ -146,9 +148,7 @@ class Fleet:
             epochs: how often every training graph is seen.
             keep: whose weights to return: ``"last"``, or the name of a part, for the epoch with its best metric.
             on_epoch: called after every epoch with the epoch (from 1) and the metrics by part, ``[replicas]`` on the
-                device; to look at their values is to wait for the device.
-
-        A Ctrl-C ends the training after the current epoch; what was trained so far is returned.
+                device; to look at their values is to wait for the device. If it returns True, the training ends.
         """
         if epochs < 1:
             raise SettingError(f"epochs must be at least 1, got {epochs}")
@@ -162,9 +162,9 @@ class Fleet:
         best = self.stack.flat.clone()
         best_score = torch.full_like(self.train_loss, -torch.inf)
         best_epoch = torch.zeros_like(self.keys)
-        done = 0
-        with stop_on_interrupt() as stop, matmul_precision(self.tf32):
-            while done < epochs and not stop.asked:
+        done, stop = 0, False
+        with matmul_precision(self.tf32):
+            while done < epochs and not stop:
                 self.begin()
                 for _ in range(self.train_plan.steps):
                     self.step()
@@ -179,7 +179,7 @@ class Fleet:
                     best_epoch = torch.where(better, done, best_epoch)
                     best = torch.where(better.unsqueeze(1), self.stack.flat, best)
                 if on_epoch is not None:
-                    on_epoch(done, {name: part.metric for name, part in self.parts.items()})
+                    stop = bool(on_epoch(done, {name: part.metric for name, part in self.parts.items()}))
         flat = self.stack.flat if keep == "last" else best
         table = record[:done].permute(1, 2, 0).cpu().numpy()
         by_part = {name: table[1 + 3 * i : 4 + 3 * i] for i, name in enumerate(self.parts)}
@@ -322,6 +322,8 @@ def _check(store: GraphStore, x: Tensor, replicas: Sequence[Replica], batch_size
         raise SettingError(f"batch_size must be at least 1, got {batch_size}")
     if store.y is None:
         raise SettingError("the graphs have no targets to learn")
+    if store.num_nodes == 0:
+        raise SettingError("the graphs have no nodes at all")
     if x.size(0) != store.num_nodes:
         raise SettingError(f"x has {x.size(0)} rows, the store {store.num_nodes} nodes")
     for place, replica in enumerate(replicas):

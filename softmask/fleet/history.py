@@ -30,7 +30,7 @@ class History:
         weights: one state dict a replica, of the last epoch or of the best.
         epoch: ``[replicas]``, the epoch (from 1) whose weights these are.
         troubles: replicas that diverged or whose masks collapsed.
-        interrupted: whether the training was stopped by the user before its end.
+        interrupted: whether the training was ended before its last epoch.
     """
 
     train_loss: np.ndarray

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from softmask.ops.neighbour_sum import triton_sums
+
 
 class Program:
     """A function without arguments that works on fixed tensors, in place.
@@ -21,7 +23,8 @@ class Program:
     def __init__(self, run: Callable[[], None], changes: Sequence[Tensor], device: torch.device):
         self.run = run
         self.changes = list(changes)
-        self.captures = device.type == "cuda"
+        # Without triton the graph sums wait for the device, which a capture forbids.
+        self.captures = device.type == "cuda" and triton_sums is not None
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:

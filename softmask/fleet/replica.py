@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import numpy as np
 
 from softmask.errors import SettingError
+
+
+def check_seed(seed: object) -> int:
+    """The seed as a plain integer; refuses what is none, or out of range."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**32:
+        raise SettingError(f"a seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
+    return int(seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +44,7 @@ class Replica:
     def check(self, num_graphs: int, place: int) -> None:
         """Refuses ids that are out of range or missing, and rates that make no sense, before any work starts."""
         where = f"replica {place} (seed {self.seed})"
+        check_seed(self.seed)
         for name, ids in {"train": self.train, **self.evaluate}.items():
             array = np.asarray(ids)
             if array.size == 0:

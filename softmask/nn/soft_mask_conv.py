@@ -1,5 +1,7 @@
 """The soft-mask layer, equations (3) and (6)."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
@@ -32,9 +34,8 @@ class SoftMaskConv(torch.nn.Module):
         - **output:** ``[nodes, out_channels]``
     """
 
-    def __init__(self, in_channels: int, out_channels: int, act: str = "relu"):
+    def __init__(self, in_channels: int, out_channels: int, act: str | Callable[[Tensor], Tensor] = "relu"):
         super().__init__()
-        self.in_channels = in_channels
         self.out_channels = out_channels
         # W [a || b] = W_root a + W_rel b: the two halves of the paper's matrix.
         self.lin_root = Linear(in_channels, out_channels, bias=False)
@@ -43,6 +44,11 @@ class SoftMaskConv(torch.nn.Module):
         if self.act(torch.zeros(1, device="cpu")).item() != 0:
             raise ValueError(f"act={act!r} does not map 0 to 0, so a masked node would not vanish")
 
+    @property
+    def in_channels(self) -> int:
+        """Size of each input vector; -1 while it is not known."""
+        return self.lin_root.in_channels
+
     def reset_parameters(self) -> None:
         """Draws all weights anew, uniform in ±1/sqrt(fan_in)."""
         self.lin_root.reset_parameters()
@@ -50,10 +56,9 @@ class SoftMaskConv(torch.nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor | EdgeIndex | Neighbours, mask: Tensor) -> Tensor:
         """"""  # noqa: D419
-        if mask.size(-1) != 1 and self.in_channels not in (-1, self.out_channels):
+        if mask.size(-1) != 1 and x.size(1) != self.out_channels:
             raise ValueError(
-                f"a mask per channel needs in_channels equal to out_channels, got {self.in_channels} and "
-                f"{self.out_channels}"
+                f"a mask per channel needs in_channels equal to out_channels, got {x.size(1)} and {self.out_channels}"
             )
         neighbours = as_neighbours(edge_index, x.size(0))
         out = self.lin_root(x) + self.lin_rel(neighbour_sum(x, neighbours, mask))

@@ -45,12 +45,16 @@ class Neighbours(NamedTuple):
         return Neighbours(self.start_t, self.end_t, self.col_t, self.base, self.start, self.end, self.col)
 
 
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
 def as_neighbours(edge_index: "Tensor | EdgeIndex | Neighbours", num_nodes: int) -> Neighbours:
     r"""Brings every accepted form of a graph to :class:`Neighbours`.
 
     Args:
         edge_index: a ``[2, edges]`` tensor of (source, target) columns, a PyG ``EdgeIndex``, a sparse tensor whose
-            rows are the targets (PyG's ``adj_t``; its values are not used), or :class:`Neighbours`.
+            rows are the targets (PyG's ``adj_t``; its values are not used, so an edge counts once), or
+            :class:`Neighbours`.
         num_nodes: how many nodes there are.
     """
     if isinstance(edge_index, Neighbours):
@@ -61,16 +65,30 @@ def as_neighbours(edge_index: "Tensor | EdgeIndex | Neighbours", num_nodes: int)
     if isinstance(edge_index, EdgeIndex):
         undirected = bool(edge_index.is_undirected)
         edge_index = edge_index.as_tensor()
-    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.is_floating_point():
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in _INTEGERS:
         raise ValueError(
             "edge_index must be an integer tensor of shape [2, edges], an EdgeIndex or a sparse tensor; "
             f"got {edge_index.dtype} of shape {list(edge_index.shape)}"
         )
     source, target = edge_index[0], edge_index[1]
+    _check_range(edge_index, num_nodes)
     start, end, col = _rows(target, source, num_nodes)
     if undirected:
         return Neighbours(start, end, col)
     return Neighbours(start, end, col, None, *_rows(source, target, num_nodes))
+
+
+def _check_range(edge_index: Tensor, num_nodes: int) -> None:
+    # On CUDA the check would wait for the device, and a compiler or vmap cannot look at values.
+    if edge_index.is_cuda or torch.compiler.is_compiling() or edge_index.numel() == 0:
+        return
+    try:
+        low, high = int(edge_index.min()), int(edge_index.max())
+    except RuntimeError:
+        return
+    if low < 0 or high >= num_nodes:
+        bad = low if low < 0 else high
+        raise IndexError(f"edge_index names node {bad}; there are nodes 0 to {num_nodes - 1}")
 
 
 def _rows(row: Tensor, col: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:

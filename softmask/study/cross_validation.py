@@ -26,7 +26,7 @@ class CrossValidation:
         weights: the trained weights of each fold of each run, run by run.
         features: what the models saw of a node.
         troubles: models that diverged.
-        interrupted: whether the user stopped it before its last epoch.
+        interrupted: whether it was ended before its last epoch.
     """
 
     metric: np.ndarray
@@ -45,7 +45,7 @@ def cross_validate(
     runs: int = 1,
     seed: int = 0,
     device: str = "cpu",
-    on_epoch: Callable[[int, torch.Tensor], None] | None = None,
+    on_epoch: Callable[[int, torch.Tensor], bool | None] | None = None,
 ) -> CrossValidation:
     """Trains on all folds but one and tests on that one, for every fold and run; run r splits with seed + r.
 
@@ -56,7 +56,9 @@ def cross_validate(
         runs: how many times, each with new folds and new weights.
         seed: of the first run.
         device: where to train.
-        on_epoch: called after every epoch with the epoch and the metric of all models, on the device.
+        on_epoch: called after every epoch with the epoch and the metric of all models, on the device; True ends it.
+
+    The input features are those of all graphs of the set, as in the paper; no class or target is looked at for them.
     """
     if store.y is None:
         raise SettingError("the graphs have no classes or targets to learn")
@@ -94,9 +96,8 @@ def cross_validate(
         device=device,
     )
 
-    def report(epoch: int, metrics: dict[str, torch.Tensor]) -> None:
-        if on_epoch is not None:
-            on_epoch(epoch, metrics["test"])
+    def report(epoch: int, metrics: dict[str, torch.Tensor]) -> bool | None:
+        return on_epoch(epoch, metrics["test"]) if on_epoch is not None else None
 
     history = fleet.train(settings.epochs, on_epoch=report)
     curve = history.metric["test"].reshape(runs, folds, -1)

@@ -1,6 +1,7 @@
 """The settings of one model and its training."""
 
 from dataclasses import asdict, dataclass
+from numbers import Integral, Real
 from typing import Any, Literal
 
 from softmask.data.features import Features
@@ -44,8 +45,14 @@ class Settings:
             raise SettingError(f"readout must be 'sum' or 'mean', got {self.readout!r}")
         for name in ("hidden", "layers", "epochs", "decay_every", "batch_size"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise SettingError(f"{name} must be a whole number of at least 1, got {value!r}")
+            object.__setattr__(self, name, int(value))
+        for name in ("lr", "decay", "dropout"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise SettingError(f"{name} must be a number, got {value!r}")
+            object.__setattr__(self, name, float(value))
         if not self.lr > 0:
             raise SettingError(f"lr must be positive, got {self.lr}")
         if not 0 < self.decay <= 1:

@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,6 +139,10 @@ def test_errors_are_one_message_and_exit_code_2(run, data, model, tmp_path):
     for args, words in [
         (["fit", "MUTAGG", "--out", tmp_path / "m.safetensors"], "MUTAG"),
         (["fit", data, "--out", tmp_path / "no" / "m.safetensors"], "no folder"),
+        (["fit", data, "--out", tmp_path], "folder"),
+        (["fit", data, "--out", "/proc/m.safetensors"], "cannot write"),
+        (["fit", data, "--out", tmp_path / "m.safetensors", "--seed", "99999999999999999999"], "seed"),
+        (["fit", data, "--out", tmp_path / "m.safetensors", "--device", "mps"], "device"),
         (["fit", data, "--out", tmp_path / "m.safetensors", "--variant", "gcn"], "smg-jk"),
         (["fit", data, "--out", tmp_path / "m.safetensors", "--epochs", "0"], "epochs"),
         (["fit", data, "--out", tmp_path / "m.safetensors", "--device", "abacus"], "device"),
@@ -184,6 +190,28 @@ def test_graphs_with_other_features_are_refused(run, model, tmp_path):
     assert code == 0
     assert "warning" in err
     assert "CCBr" in out
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc, so Linux only")
+def test_ctrl_c_outside_a_training_says_so(data, tmp_path):
+    command = [sys.executable, "-m", "softmask", "fit", data, "--out", tmp_path / "m.safetensors"]
+    # Softmask sets its handler before torch is imported, which takes far longer than this.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not _handles_interrupt(process.pid):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; nothing was written" in err
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+def _handles_interrupt(pid):
+    caught = next(s for s in Path(f"/proc/{pid}/status").read_text().splitlines() if s.startswith("SigCgt"))
+    return (
+        bool(int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1)
+        and "libtorch" in Path(f"/proc/{pid}/maps").read_text()
+    )
 
 
 def test_ctrl_c_writes_the_model_as_far_as_it_got(data, tmp_path):

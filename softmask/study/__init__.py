@@ -1,0 +1,1 @@
+"""Questions asked of data sets, and how they are answered: settings, cross validation, provenance."""
