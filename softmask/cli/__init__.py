@@ -1,5 +1,6 @@
 """The command ``softmask``: one command a file. torch is imported inside the commands, so that --help is quick."""
 
+import signal
 import sys
 from typing import Annotated
 
@@ -7,10 +8,12 @@ import typer
 from rich.console import Console
 
 from softmask import __version__
+from softmask.cli.bench import bench
 from softmask.cli.data import app as data_app
 from softmask.cli.demo import demo
 from softmask.cli.evaluate import evaluate
 from softmask.cli.fit import fit
+from softmask.cli.interrupt import Interrupted, raise_interrupted
 from softmask.cli.predict import predict
 from softmask.errors import SoftmaskError
 
@@ -21,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Predict properties of whole graphs with soft-mask GNNs, and see which substructures they used.",
+    epilog="Example: softmask demo; softmask fit motif --out motif.safetensors; softmask evaluate MUTAG",
 )
 
 
@@ -33,20 +37,21 @@ def _options(
         raise typer.Exit
 
 
-for command in (demo, fit, predict, evaluate):
+for command in (demo, fit, predict, evaluate, bench):
     app.command()(command)
 app.add_typer(data_app, name="data")
 
 
 def main() -> None:
     """Runs the command; an error about the user's input is printed in one piece and exits with 2."""
+    signal.signal(signal.SIGINT, raise_interrupted)
     try:
         app()
     except SoftmaskError as error:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_plain(str(error))}", highlight=False)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
+    except Interrupted:
+        print("\ninterrupted; nothing was written", file=sys.stderr)
         sys.exit(130)
 
 

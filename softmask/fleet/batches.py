@@ -101,16 +101,23 @@ class Batch(NamedTuple):
     def in_dims(self) -> tuple[int, Neighbours, int]:
         """What vmap must know of x, neighbours and segments: the store's own arrays are shared by all replicas."""
         shared = ("col", "col_t", "bits")
-        dims = (None if n in shared or t is None else 0 for n, t in self.neighbours._asdict().items())
+        fields = self.neighbours._asdict().items()
+        dims = (0 if isinstance(t, Tensor) and name not in shared else None for name, t in fields)
         return 0, Neighbours(*dims), 0  # type: ignore[arg-type]
 
 
 def assemble(
-    store: GraphStore, x: Tensor, graphs: Tensor, nodes: int, bitmaps: tuple[Tensor, Tensor] | None = None
+    store: GraphStore,
+    x: Tensor,
+    graphs: Tensor,
+    nodes: int,
+    bitmaps: tuple[Tensor, Tensor] | None = None,
+    hubs: bool | None = None,
 ) -> Batch:
     """Builds one batch of every replica from graph ids ``[replicas, slots]``, padded to `nodes` nodes.
 
-    `bitmaps` are those of the store (:func:`softmask.ops.bitmaps.bitmaps`), if it has any.
+    `bitmaps` are those of the store (:func:`softmask.ops.bitmaps.bitmaps`), if it has any; `hubs` is False if no node
+    has many neighbours.
     """
     there = graphs >= 0
     ids = graphs.clamp(min=0)
@@ -134,6 +141,6 @@ def assemble(
     dense: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None)
     if bitmaps is not None:
         dense = (bitmaps[0], bitmaps[1][node], torch.where(padding, 0, size.gather(1, slot)))
-    neighbours = Neighbours(*rows(store.row_ptr), store.col, first, *transposed, store.col_t, *dense)
+    neighbours = Neighbours(*rows(store.row_ptr), store.col, first, *transposed, store.col_t, *dense, hubs)
     segments = Segments(torch.where(padding, -1, slot), last - size, last)
     return Batch(x[node], neighbours, segments, graphs)

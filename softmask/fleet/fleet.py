@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +25,9 @@ from softmask.nn import KeyedDropout, SoftMaskGNN
 from softmask.ops.bitmaps import bitmaps
 from softmask.ops.keyed import fold_key
 
-# In the mean over nodes; measured on an H200, see docs/fleet.md.
-_LONGEST_BIT_ROW = 300
+# Measured on an H200: dense blocks win where at least this share of a graph's pairs of nodes are neighbours.
+_DENSE = 1 / 6
+_MANY_NEIGHBOURS = 64
 _SHUFFLE, _DROPOUT = 1, 2
 
 # Called after every epoch with its number (from 1) and the metrics by part; True ends the training.
@@ -87,6 +89,7 @@ class Fleet:
         self.loss, self.metric = LOSSES[loss], METRICS[loss]
         self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype, compute)
         self.bitmaps = _bitmaps(self.store)
+        self.hubs = bool(self.store.row_ptr.diff().max() > _MANY_NEIGHBOURS)
         self.model = self.stack.model
         self.has_masks = isinstance(self.model, SoftMaskGNN)
         y, self.mean, self.std = _targets(self.store, self.replicas)
@@ -101,8 +104,7 @@ class Fleet:
             for name, m in self.dropouts.items()
         }
         # On CUDA the compiler fuses all that is not a graph sum or a matrix product.
-        fuse: Callable[[Any], Any] = partial(torch.compile, dynamic=False) if self.device.type == "cuda" else _as_it_is
-        self._run_begin = fuse(self._begin_epoch)
+        fuse: Callable[[Any], Any] = _compiled if self.device.type == "cuda" else _as_it_is
         self._run_prepare = fuse(self._prepare)
         self._run_loss = fuse(self._loss)
         self._run_update = fuse(self._update)
@@ -125,7 +127,7 @@ class Fleet:
         self.decay_every = torch.tensor([r.decay_every for r in self.replicas], device=self.device)
         adam = (self.stack.flat, self.stack.copy, self.adam.mean, self.adam.square, self.adam.steps)
         begun = (self.epoch, self.lr, self.table, self.cursor, self.train_loss)
-        self.begin = Program(self._run_begin, begun, self.device)
+        self.begin = Program(self._begin_epoch, begun, self.device)
         self.step = Program(self._step, (*adam, self.cursor, self.train_loss), self.device)
         self.parts: dict[str, _Part] = {}
         self.evaluations: list[Program] = []
@@ -213,7 +215,7 @@ class Fleet:
     def _prepare(self) -> tuple[Batch, Tensor, dict[str, Tensor]]:
         """The next batch of every replica, its targets, and the keys of its dropout."""
         graphs = self.table.index_select(0, self.cursor).squeeze(0)
-        batch = assemble(self.store, self.x, graphs, self.train_plan.nodes, self.bitmaps)
+        batch = assemble(self.store, self.x, graphs, self.train_plan.nodes, self.bitmaps, self.hubs)
         return batch, self._targets_of(graphs), self._dropout_buffers()
 
     def _loss(self, batch: Batch, y: Tensor, buffers: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -284,7 +286,7 @@ class Fleet:
 
     def _scores(self, graphs: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
-        batch = assemble(self.store, self.x, graphs, nodes, self.bitmaps)
+        batch = assemble(self.store, self.x, graphs, nodes, self.bitmaps, self.hubs)
         out, masks = self._forward(batch, {}, masks=self.has_masks)
         y, there = self._targets_of(graphs), graphs >= 0
         loss = self.loss(out, y)
@@ -296,17 +298,22 @@ class Fleet:
         return torch.where(there, loss, 0).sum(dim=1), torch.where(there, score, 0).sum(dim=1), masks
 
 
-def _as_it_is(function: Any) -> Any:
-    return function
+def _as_it_is(method: Any) -> Any:
+    return method
+
+
+def _compiled(method: MethodType) -> Any:
+    # torch keeps what it compiled with the code, for a few callers only; a copy makes each fleet the only one.
+    plain = method.__func__
+    copy = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__)
+    return torch.compile(MethodType(copy, method.__self__), dynamic=False)
 
 
 def _bitmaps(store: GraphStore) -> tuple[Tensor, Tensor] | None:
-    """Bit matrices of the graphs, on CUDA, where they are small enough that dense blocks beat neighbour lists."""
-    if store.device.type != "cuda" or store.directed or store.num_nodes == 0:
+    """Bit matrices of the graphs, on CUDA, where the graphs are so dense that they beat neighbour lists."""
+    if store.device.type != "cuda" or store.directed:
         return None
-    # A node's row of bits is as long as its graph; so is the work of the tensor cores on it.
-    mean_row = float((store.sizes.double() ** 2).sum() / store.num_nodes)
-    if mean_row > _LONGEST_BIT_ROW:
+    if store.num_edges < _DENSE * float((store.sizes.double() ** 2).sum()):
         return None
     try:
         bits, bit_row = bitmaps(store.to("cpu"))

@@ -49,6 +49,7 @@ def _neighbour_sum(
     bits: Tensor | None,
     bit_row: Tensor | None,
     size: Tensor | None,
+    hubs: bool | None = None,
     replicas: int = 1,
 ) -> Tensor:
     return _plain(x, mask, start, end, col, base)
@@ -87,29 +88,29 @@ def _sources(start: Tensor, end: Tensor, col: Tensor, base: Tensor | None) -> tu
 
 
 @_neighbour_sum.register_kernel("cuda")
-def _(x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, replicas=1):
+def _(x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, hubs=None, replicas=1):
     if triton_sums is None or x.dtype == torch.float64:
         return _plain(x, mask, start, end, col, base)
     if bits is not None:
         precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
         return triton_sums.bits_sum(x, mask, bits, bit_row, base, size, replicas, precision)
-    return triton_sums.csr_sum(x, mask, start, end, col, base)
+    return triton_sums.csr_sum(x, mask, start, end, col, base, hubs is not False)
 
 
 @_neighbour_sum.register_fake
-def _(x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, replicas=1):
+def _(x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, hubs=None, replicas=1):
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def _setup_context(ctx, inputs, output):
-    x, mask, *neighbours, ctx.replicas = inputs
+    x, mask, *neighbours, ctx.hubs, ctx.replicas = inputs
     ctx.save_for_backward(None if mask is None else x, mask, *neighbours)
 
 
 def _backward(ctx, grad):
     x, mask, *neighbours = ctx.saved_tensors
     # The gradient of a sum over in-neighbours is the sum over out-neighbours.
-    grad_x = _neighbour_sum(grad, None, *Neighbours(*neighbours).transpose(), ctx.replicas)
+    grad_x = _neighbour_sum(grad, None, *Neighbours(*neighbours, hubs=ctx.hubs).transpose(), ctx.replicas)
     grad_mask = None
     if mask is not None:
         if ctx.needs_input_grad[1]:
@@ -117,14 +118,14 @@ def _backward(ctx, grad):
             if mask.size(-1) == 1:
                 grad_mask = grad_mask.sum(-1, keepdim=True)
         grad_x = grad_x * mask
-    return grad_x, grad_mask, *[None] * (len(neighbours) + 1)
+    return grad_x, grad_mask, *[None] * (len(neighbours) + 2)
 
 
 _neighbour_sum.register_autograd(_backward, setup_context=_setup_context)
 
 
 @_neighbour_sum.register_vmap
-def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, inner=1):
+def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, hubs=None, inner=1):
     """Replicas side by side are one large graph: replica r owns the nodes from r * nodes on."""
     replicas = info.batch_size
 
@@ -163,6 +164,7 @@ def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t, bits
         None if mask is None else mask.reshape(replicas * nodes, mask.size(-1)),
         *(start, end, col, base.reshape(-1), start_t, end_t, col_t),
         *(bits, None if bit_row is None else bit_row.reshape(-1), None if size is None else size.reshape(-1)),
+        hubs,
         inner * replicas,
     )
     return out.reshape(replicas, nodes, out.size(-1)), 0

@@ -23,6 +23,7 @@ class Neighbours(NamedTuple):
         bits, bit_row, size: the same graph once more as bit matrices, for dense graphs on CUDA (see
             :func:`softmask.ops.bitmaps.bitmaps`): the words of all rows, the first word of each node's row
             ``[nodes]``, and the number of nodes of its graph ``[nodes]``, 0 for padding. ``None`` if there are none.
+        hubs: False if no node has more than a few dozen neighbours, which saves CUDA the look for them.
     """
 
     start: Tensor
@@ -35,6 +36,7 @@ class Neighbours(NamedTuple):
     bits: Tensor | None = None
     bit_row: Tensor | None = None
     size: Tensor | None = None
+    hubs: bool | None = None
 
     def transpose(self) -> "Neighbours":
         """The graph with all edges turned round; an undirected graph is its own transpose."""
@@ -42,7 +44,8 @@ class Neighbours(NamedTuple):
             return self
         assert self.start_t is not None
         assert self.end_t is not None
-        return Neighbours(self.start_t, self.end_t, self.col_t, self.base, self.start, self.end, self.col)
+        turned = Neighbours(self.start_t, self.end_t, self.col_t, self.base, self.start, self.end, self.col)
+        return turned._replace(hubs=self.hubs)
 
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)

@@ -33,9 +33,9 @@ class CsrConfig(NamedTuple):
     """
 
     warps: int = 4
-    depth: int = 1
-    near: int = 4
-    hub: int = 64
+    depth: int = 2
+    near: int = 2
+    hub: int = 128
     far: int = 8
 
 
