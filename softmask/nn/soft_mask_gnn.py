@@ -127,8 +127,7 @@ class SoftMaskGNN(torch.nn.Module):
         if batch_size is None:
             graph = as_segments(batch).graph
             batch_size = int(graph.max()) + 1 if graph.numel() > 0 else 0
-        read = torch.cat(hidden if self.jk else hidden[-1:], dim=-1)
-        read = graph_sum(read, batch, batch_size)
+        read = torch.cat([graph_sum(h, batch, batch_size) for h in (hidden if self.jk else hidden[-1:])], dim=-1)
         if self.readout == "mean":
             size = graph_sum(torch.ones_like(hidden[-1][:, :1]), batch, batch_size)
             read = read / size.clamp(min=1)
@@ -164,6 +163,8 @@ class SoftMaskGNN(torch.nn.Module):
 
     def _embed(self, x: Tensor) -> Tensor:
         if x.is_floating_point():
+            if self.lin_in.in_channels == 1:  # an outer product, which a compiler fuses with what follows
+                return x * self.lin_in.weight.t() + self.lin_in.bias
             return self.lin_in(x)
         if self.lin_in.in_channels == -1:
             raise ValueError("in_channels=-1 needs floating-point features; give the number of tokens instead")

@@ -110,7 +110,7 @@ def _setup_context(ctx, inputs, output):
 def _backward(ctx, grad):
     x, mask, *neighbours = ctx.saved_tensors
     # The gradient of a sum over in-neighbours is the sum over out-neighbours.
-    grad_x = _neighbour_sum(grad, None, *Neighbours(*neighbours, hubs=ctx.hubs).transpose(), ctx.replicas)
+    grad_x = _neighbour_sum(grad, None, *Neighbours._make((*neighbours, ctx.hubs)).transpose(), ctx.replicas)
     grad_mask = None
     if mask is not None:
         if ctx.needs_input_grad[1]:
