@@ -13,7 +13,7 @@ from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.device import pick_device
 from softmask.errors import DataError, SettingError
-from softmask.fleet import Fleet, OnEpoch, Replica
+from softmask.fleet import OnEpoch, Replica, train_in_waves
 from softmask.fleet.predict import predict
 from softmask.fleet.replica import check_seed
 from softmask.model_file import TrainedModel, load_trained, save_model
@@ -90,16 +90,17 @@ class _SoftMaskEstimator(BaseEstimator):
             decay=settings.decay,
             decay_every=settings.decay_every,
         )
-        fleet = Fleet(
+        history, mean, std = train_in_waves(
             lambda: settings.build(features, outputs, self.task),
             store,
             features(store),
             [replica],
+            settings.epochs,
             batch_size=settings.batch_size,
-            loss="cross_entropy" if self.task == "classification" else "mse",
+            on_epoch=on_epoch,
             device=device,
+            loss="cross_entropy" if self.task == "classification" else "mse",
         )
-        history = fleet.train(settings.epochs, on_epoch=on_epoch)
         with torch.random.fork_rng(devices=[]):
             model = settings.build(features, outputs, self.task)
         model.load_state_dict(history.weights[0])
@@ -113,8 +114,8 @@ class _SoftMaskEstimator(BaseEstimator):
                 outputs=outputs,
                 model=model.eval(),
                 classes=classes,
-                mean=tuple(fleet.mean[0].tolist()),
-                std=tuple(fleet.std[0].tolist()),
+                mean=tuple(mean[0].tolist()),
+                std=tuple(std[0].tolist()),
                 summary={
                     "data": store.info.get("name"),
                     "graphs": store.num_graphs,

@@ -110,6 +110,7 @@ class Fleet:
         self._run_update = fuse(self._update)
         self._run_scores = fuse(self._scores)
         self._write_programs(batch_size)
+        self._try_out()
 
     def _tensor(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, device=self.device, dtype=torch.float64)
@@ -137,6 +138,29 @@ class Fleet:
             part = _Part(made, deal(made), *written)
             self.parts[name] = part
             self.evaluations.append(Program(partial(self._evaluate, part), written, self.device))
+
+    @torch.no_grad()
+    def _try_out(self) -> None:
+        """One graph of every replica through the model, so that a model that cannot be a fleet is refused at once."""
+        self.model.eval()
+        graphs = self.table[0, :, :1]
+        batch = assemble(self.store, self.x, graphs, self.train_plan.nodes, self.bitmaps, self.hubs)
+        # Without a rule vmap would loop over the replicas, one by one, in silence.
+        functorch: Any = torch._C._functorch
+        before = functorch._is_vmap_fallback_enabled()
+        functorch._set_vmap_fallback_enabled(False)
+        try:
+            out, _ = self._forward(batch, {})
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise SettingError(
+                "this model cannot be a fleet: it must take (x, neighbours, batch, batch_size), build on the sums "
+                f"of softmask.ops, and use only operators that vmap knows; it said: {reason}"
+            ) from error
+        finally:
+            functorch._set_vmap_fallback_enabled(before)
+        if out.dim() != 3 or out.shape[:2] != graphs.shape:
+            raise SettingError(f"the model must give [graphs, outputs]; for one graph it gave {list(out.shape[1:])}")
 
     def train(
         self,

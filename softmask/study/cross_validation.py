@@ -10,7 +10,7 @@ from softmask.data.features import Features
 from softmask.data.splits import stratified_folds
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
-from softmask.fleet import Fleet, Replica, Trouble
+from softmask.fleet import Replica, Trouble, train_in_waves
 from softmask.study.settings import Settings
 
 
@@ -86,20 +86,21 @@ def cross_validate(
             )
     task = "classification" if classes else "regression"
     outputs = len(store.info["classes"]) if classes else store.y.size(1)
-    fleet = Fleet(
-        lambda: settings.build(features, outputs, task),
-        store,
-        features(store),
-        replicas,
-        batch_size=settings.batch_size,
-        loss="cross_entropy" if classes else "mse",
-        device=device,
-    )
 
     def report(epoch: int, metrics: dict[str, torch.Tensor]) -> bool | None:
         return on_epoch(epoch, metrics["test"]) if on_epoch is not None else None
 
-    history = fleet.train(settings.epochs, on_epoch=report)
+    history, _, _ = train_in_waves(
+        lambda: settings.build(features, outputs, task),
+        store,
+        features(store),
+        replicas,
+        settings.epochs,
+        batch_size=settings.batch_size,
+        on_epoch=report,
+        device=device,
+        loss="cross_entropy" if classes else "mse",
+    )
     curve = history.metric["test"].reshape(runs, folds, -1)
     return CrossValidation(
         curve[..., -1], curve, tests, history.weights, features, history.troubles, history.interrupted

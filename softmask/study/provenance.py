@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from softmask import __version__
+
 PACKAGES = ("softmask", "torch", "torch_geometric", "numpy", "scipy", "pyarrow")
 
 
@@ -34,6 +36,8 @@ def provenance(command: list[str] | None = None, **more: Any) -> dict[str, Any]:
 
 
 def _version(package: str) -> str | None:
+    if package == "softmask":
+        return __version__
     try:
         return version(package)
     except PackageNotFoundError:
@@ -41,7 +45,12 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> dict[str, Any]:
-    """The commit of the source, and whether it was changed since; both None outside a checkout."""
+    """The commit of the source, and whether it was changed since.
+
+    Where the source was copied to a machine without git, SOFTMASK_COMMIT says the commit; else both are None.
+    """
+    if told := os.environ.get("SOFTMASK_COMMIT"):
+        return {"commit": told, "dirty": None}
     folder = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str:

@@ -10,6 +10,7 @@ from softmask.data.synthetic import motif
 from softmask.errors import SettingError
 from softmask.fleet import Fleet, Replica
 from softmask.nn import SoftMaskGNN
+from softmask.ops import graph_sum, neighbour_sum
 
 
 @pytest.fixture(scope="module")
@@ -204,3 +205,82 @@ def test_other_bad_input(store):
         _fleet(store, _replicas(1)).train(1, keep="valid")
     with pytest.raises(SettingError, match="epochs"):
         _fleet(store, _replicas(1)).train(0)
+
+
+class _Pooled(torch.nn.Module):
+    """A user's own model: one map of the summed tokens, through whatever `twist` does."""
+
+    def __init__(self, channels, twist):
+        super().__init__()
+        self.lin = torch.nn.Linear(channels, 2)
+        self.channels, self.twist = channels, twist
+
+    def forward(self, x, neighbours, batch, batch_size=None):
+        hot = (x.unsqueeze(-1) == torch.arange(self.channels)).to(self.lin.weight)
+        return self.twist(self.lin(graph_sum(neighbour_sum(hot, neighbours), batch, batch_size)))
+
+
+def _own_fleet(store, twist):
+    features = Features.of(store)
+    return Fleet(
+        lambda: _Pooled(features.channels, twist),
+        store,
+        features(store),
+        _replicas(2),
+        batch_size=8,
+        precision="float64",
+    )
+
+
+def test_any_module_on_our_operators_can_be_a_fleet(store):
+    together = _own_fleet(store, lambda out: out).train(5)
+    assert together.train_loss.shape == (2, 5)
+    assert (together.train_loss[:, -1] < together.train_loss[:, 0]).all()
+
+
+@torch.library.custom_op("softmask_tests::twice", mutates_args=())
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+@pytest.mark.parametrize(
+    ("twist", "words"),
+    [
+        (_twice, "vmap"),
+        (lambda out: out if out.sum() > 0 else -out, "vmap"),
+        (lambda out: out.sum(dim=0), "must give"),
+    ],
+    ids=["an operator without a rule", "a branch on values", "a wrong shape"],
+)
+def test_a_model_that_cannot_be_a_fleet_is_refused_at_once(store, twist, words):
+    with pytest.raises(SettingError, match=words):
+        _own_fleet(store, twist)
+
+
+def test_closed_masks_are_named():
+    """Biases that shut every mask of layer 2 from the start, and a rate too small to open them again."""
+
+    class Shut(SoftMaskGNN):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            torch.nn.init.constant_(self.masks[1].mlp[2].bias, -30.0)
+
+    store = motif(num_graphs=20, seed=0)
+    features = Features.of(store)
+    ids = np.arange(20)
+    fleet = Fleet(
+        lambda: Shut(features.channels, 8, 2, 2), store, features(store), [Replica(4, ids, {"test": ids}, lr=1e-6)]
+    )
+    (trouble,) = fleet.train(3).troubles
+    assert (trouble.seed, trouble.epoch) == (4, 1)
+    assert "masks" in str(trouble)
+    assert "learning rate" in str(trouble)
+
+
+def test_half_precision_follows_float32(store):
+    """The curves of bf16 stay near those of float32: on the CPU too, where the same casts are made."""
+    replicas = _replicas(3)
+    full = _fleet(store, replicas, "float32").train(10)
+    half = _fleet(store, replicas, "bf16").train(10)
+    assert np.abs(half.train_loss - full.train_loss).max() < 0.02
+    assert np.abs(half.loss["test"] - full.loss["test"]).max() < 0.02

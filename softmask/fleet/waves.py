@@ -1,0 +1,149 @@
+"""Fleets larger than the memory: trained wave after wave."""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from softmask.data.store import GraphStore
+from softmask.errors import SettingError
+from softmask.fleet.batches import plan
+from softmask.fleet.fleet import Fleet, OnEpoch
+from softmask.fleet.history import History, Trouble
+from softmask.fleet.precision import Precision, resolve
+from softmask.fleet.replica import Replica
+from softmask.nn import SoftMaskGNN
+
+# d-wide vectors a node and layer that a step holds at its peak, and those outside the layers. Measured on an H200:
+# 10 replicas of PROTEINS (SMG, d = 128) peaked at 15, of REDDIT-BINARY (SMG-JK, d = 256) at 10 a layer.
+_VECTORS_A_LAYER, _VECTORS_BESIDE = 16, 8
+# Of the memory that is free; the rest is for what the estimate does not know.
+_SHARE = 0.9
+
+
+class SmallerWaveWarning(UserWarning):
+    """A fleet did not fit into the memory and is trained in parts."""
+
+
+def train_in_waves(
+    make_model: Callable[[], Module],
+    store: GraphStore,
+    x: Tensor,
+    replicas: Sequence[Replica],
+    epochs: int,
+    batch_size: int = 128,
+    keep: str = "last",
+    on_epoch: OnEpoch | None = None,
+    device: torch.device | str = "cpu",
+    precision: Precision = "auto",
+    memory: int | None = None,
+    **options: Any,
+) -> tuple[History, Tensor, Tensor]:
+    """Trains any number of replicas, as many at a time as the memory holds.
+
+    The arguments are those of :class:`Fleet` and of :meth:`Fleet.train`, and `memory`, the bytes to use at the most (by
+    default what is free). What a replica learns does not depend on its wave. If the memory runs out all the same, the
+    wave is halved and tried again, with a :class:`SmallerWaveWarning`. With several waves, the epoch given to
+    `on_epoch` is that of all waves together, counted to `epochs`.
+
+    Returns:
+        The history of all replicas, and the mean and deviation of their targets (see :class:`Fleet`).
+    """
+    if not replicas:
+        raise SettingError("a fleet needs at least one replica")
+    device = torch.device(device)
+    with torch.random.fork_rng(devices=[]):
+        model = make_model()
+    each = bytes_per_replica(model, store, replicas, batch_size, resolve(precision, device)[1])
+    memory = free_memory(device) if memory is None else memory
+    wave = min(int(_SHARE * memory // each), len(replicas))
+    if wave < 1:
+        raise SettingError(
+            f"one model needs about {each / 2**30:.2f} GiB and {memory / 2**30:.2f} GiB are free on {device}; use "
+            "smaller batches or hidden vectors"
+        )
+    if wave < len(replicas):
+        _warn(f"{len(replicas)} models of {each / 2**30:.2f} GiB each are trained {wave} at a time")
+    histories: list[History] = []
+    scales: list[tuple[Tensor, Tensor]] = []
+    done, stopped = 0, False
+    while done < len(replicas) and not stopped:
+        now = list(replicas[done : done + wave])
+
+        def report(epoch: int, metrics: dict[str, Tensor]) -> bool | None:
+            together = (done * epochs + len(now) * epoch) // len(replicas)  # noqa: B023
+            return None if on_epoch is None else on_epoch(together, metrics)
+
+        try:
+            fleet = Fleet(
+                make_model, store, x, now, batch_size=batch_size, device=device, precision=precision, **options
+            )
+            histories.append(fleet.train(epochs, keep=keep, on_epoch=report))
+        except torch.OutOfMemoryError:
+            if wave == 1:
+                raise SettingError(f"one model does not fit into the memory of {device}; use smaller batches") from None
+            wave = -(-wave // 2)
+            _warn(f"out of memory: going on with {wave} models at a time")
+            torch.cuda.empty_cache()
+            continue
+        scales.append((fleet.mean.cpu(), fleet.std.cpu()))
+        done += len(now)
+        stopped = histories[-1].interrupted
+    if stopped and (done < len(replicas) or len(histories) > 1):
+        raise SettingError(f"the training was ended in wave {len(histories)}; the waves cannot be compared")
+    return _joined(histories), torch.cat([m for m, _ in scales]), torch.cat([d for _, d in scales])
+
+
+def bytes_per_replica(
+    model: Module, store: GraphStore, replicas: Sequence[Replica], batch_size: int, compute: torch.dtype
+) -> int:
+    """About how much memory one replica of a fleet takes while it trains."""
+    nodes = plan([r.train for r in replicas], store.sizes, batch_size).nodes
+    entries = sum(p.numel() for p in model.parameters())
+    if isinstance(model, SoftMaskGNN):
+        vectors = model.num_layers * _VECTORS_A_LAYER + _VECTORS_BESIDE
+        wide = vectors * model.hidden_channels + model.in_channels
+    else:
+        # Nothing is known of another model but its parameters; a matrix of them has as many rows as it gives outputs.
+        wide = 4 * sum(p.size(0) for p in model.parameters())
+    # Parameters, their copy for the arithmetic, gradients, Adam's two averages.
+    return nodes * wide * compute.itemsize + 5 * 4 * entries
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        # Free pages alone would leave out what the system keeps as a cache and gives back when asked.
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, SmallerWaveWarning, stacklevel=3)
+
+
+def _joined(histories: Sequence[History]) -> History:
+    if len(histories) == 1:
+        return histories[0]
+    first = np.cumsum([0, *(len(h.weights) for h in histories)])
+    return History(
+        train_loss=np.concatenate([h.train_loss for h in histories]),
+        loss={name: np.concatenate([h.loss[name] for h in histories]) for name in histories[0].loss},
+        metric={name: np.concatenate([h.metric[name] for h in histories]) for name in histories[0].metric},
+        weights=[w for h in histories for w in h.weights],
+        epoch=np.concatenate([h.epoch for h in histories]),
+        troubles=[
+            Trouble(t.replica + int(n), t.seed, t.epoch, t.what) for n, h in zip(first, histories) for t in h.troubles
+        ],
+        interrupted=any(h.interrupted for h in histories),
+    )

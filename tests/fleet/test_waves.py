@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import torch
+
+from softmask.data import Features
+from softmask.data.synthetic import motif
+from softmask.errors import SettingError
+from softmask.fleet import Fleet, Replica, train_in_waves
+from softmask.fleet.waves import SmallerWaveWarning, bytes_per_replica, free_memory
+from softmask.nn import SoftMaskGNN
+
+STORE = motif(num_graphs=30, seed=0)
+FEATURES = Features.of(STORE)
+REPLICAS = [Replica(s, np.arange(20), {"test": np.arange(20, 30)}, lr=1e-2 / (1 + s)) for s in range(5)]
+
+
+def _model():
+    return SoftMaskGNN(FEATURES.channels, 8, 2, 2)
+
+
+def _train(**options):
+    options = {"batch_size": 8, "precision": "float64"} | options
+    return train_in_waves(_model, STORE, FEATURES(STORE), REPLICAS, 4, **options)[0]
+
+
+def test_waves_change_nothing():
+    together = _train()
+    each = bytes_per_replica(_model(), STORE, REPLICAS, 8, torch.float64)
+    with pytest.warns(SmallerWaveWarning, match="2 at a time"):
+        apart = _train(memory=int(2.5 * each / 0.9))
+    np.testing.assert_allclose(apart.metric["test"], together.metric["test"])
+    np.testing.assert_allclose(apart.train_loss, together.train_loss, atol=1e-10)
+    for a, b in zip(apart.weights, together.weights):
+        assert max((a[name] - b[name]).abs().max().item() for name in a) < 1e-9
+
+
+def test_a_model_that_cannot_fit_is_refused_with_the_figure():
+    with pytest.raises(SettingError, match=r"needs about 0\.\d+ GiB"):
+        _train(memory=1000)
+
+
+def test_out_of_memory_halves_the_wave(monkeypatch):
+    """The allocator's error is put in by hand: a CPU machine would kill the process instead."""
+    sizes = []
+
+    def scarce(self, *args, **kwargs):
+        sizes.append(len(self.replicas))
+        if len(self.replicas) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(self, *args, **kwargs)
+
+    expected = _train()
+    real = Fleet.train
+    monkeypatch.setattr(Fleet, "train", scarce)
+    with pytest.warns(SmallerWaveWarning, match="out of memory"):
+        history = _train()
+    assert sizes == [5, 3, 2, 2, 1]
+    np.testing.assert_allclose(history.metric["test"], expected.metric["test"])
+    monkeypatch.setattr(Fleet, "train", lambda self, *a, **k: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    with pytest.warns(SmallerWaveWarning), pytest.raises(SettingError, match="does not fit"):
+        _train()
+
+
+def test_the_epochs_of_all_waves_are_counted_together():
+    each = bytes_per_replica(_model(), STORE, REPLICAS, 8, torch.float64)
+    seen = []
+    with pytest.warns(SmallerWaveWarning):
+        _train(memory=int(2.5 * each / 0.9), on_epoch=lambda epoch, metrics: seen.append(epoch))
+    assert seen == sorted(seen)
+    assert seen[-1] == 4
+
+
+def test_ending_one_of_several_waves_is_an_error_and_ending_the_only_one_is_not():
+    assert _train(on_epoch=lambda epoch, metrics: epoch == 2).epochs == 2
+    each = bytes_per_replica(_model(), STORE, REPLICAS, 8, torch.float64)
+    with pytest.warns(SmallerWaveWarning), pytest.raises(SettingError, match="wave 1"):
+        _train(memory=int(2.5 * each / 0.9), on_epoch=lambda epoch, metrics: True)
+
+
+def test_free_memory_is_plausible():
+    assert 2**26 < free_memory(torch.device("cpu")) < 2**45
+
+
+def test_no_replicas():
+    with pytest.raises(SettingError, match="at least one"):
+        train_in_waves(_model, STORE, FEATURES(STORE), [], 1)
