@@ -300,7 +300,7 @@ def test_as_store():
     assert as_store(list(store)).content_hash() == as_store([nx.path_graph(2)]).content_hash()
     assert as_store(["CC"]).num_nodes == 2
     for bad, message in (
-        ("CC", "must be a GraphStore"),
+        ("CC", "put it into a list"),
         (3, "must be"),
         ([], "no graphs"),
         (["C", nx.Graph()], "got Graph, str"),

@@ -1,0 +1,98 @@
+"""The fleet on a GPU: compiled, captured, in half precision. Every fleet compiles anew, so there are few of them."""
+
+import numpy as np
+import pytest
+import torch
+
+from softmask.data import Features
+from softmask.data.synthetic import motif
+from softmask.fleet import Fleet, Replica, train_in_waves
+from softmask.fleet.waves import SmallerWaveWarning
+from softmask.nn import SoftMaskGNN
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+EPOCHS = 6
+
+
+@pytest.fixture(scope="module")
+def store():
+    return motif(num_graphs=60, seed=0)
+
+
+@pytest.fixture(scope="module")
+def replicas():
+    rng = np.random.default_rng(0)
+    parts = [rng.permutation(60) for _ in range(3)]
+    # Parts of different sizes, so that the replicas take different numbers of steps.
+    return [Replica(s, p[: 44 + 3 * s], {"test": p[44 + 3 * s :]}, lr=2e-3) for s, p in enumerate(parts)]
+
+
+def _train(store, replicas, device, precision):
+    features = Features.of(store)
+    fleet = Fleet(
+        lambda: SoftMaskGNN(features.channels, 32, 3, 2, jk=True),
+        *(store, features(store), replicas),
+        batch_size=16,
+        device=device,
+        precision=precision,
+    )
+    return fleet.train(EPOCHS)
+
+
+@pytest.fixture(scope="module")
+def exact(store, replicas):
+    return _train(store, replicas, "cuda", "float32")
+
+
+@pytest.fixture(scope="module")
+def half(store, replicas):
+    return _train(store, replicas, "cuda", "bf16")
+
+
+def test_the_gpu_computes_what_the_cpu_computes(store, replicas, exact):
+    expected = _train(store, replicas, "cpu", "float32")
+    np.testing.assert_allclose(exact.train_loss, expected.train_loss, atol=2e-4)
+    np.testing.assert_allclose(exact.loss["test"], expected.loss["test"], atol=2e-4)
+
+
+def test_a_replica_does_not_depend_on_its_company(store, replicas, exact):
+    alone = _train(store, replicas[1:2], "cuda", "float32")
+    np.testing.assert_allclose(alone.train_loss[0], exact.train_loss[1], atol=1e-4)
+    difference = max((alone.weights[0][n] - exact.weights[1][n]).abs().max().item() for n in alone.weights[0])
+    assert difference < 1e-3
+
+
+def test_half_precision_follows_float32(exact, half):
+    assert np.abs(half.train_loss - exact.train_loss).max() < 0.02
+    assert np.abs(half.loss["test"] - exact.loss["test"]).max() < 0.02
+
+
+def test_two_runs_are_bit_equal(store, replicas, half):
+    again = _train(store, replicas, "cuda", "bf16")
+    np.testing.assert_array_equal(again.train_loss, half.train_loss)
+    for a, b in zip(again.weights, half.weights):
+        assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_out_of_memory_halves_the_wave(store):
+    """Real memory: the process may take so little that eight wide models do not fit at once."""
+    features = Features.of(store)
+    replicas = [Replica(s, np.arange(60), lr=1e-3) for s in range(8)]
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 1.2 * 2**30) / total)
+    try:
+        with pytest.warns(SmallerWaveWarning, match="out of memory"):
+            history, _, _ = train_in_waves(
+                lambda: SoftMaskGNN(features.channels, 512, 4, 2),
+                *(store, features(store), replicas, 1),
+                batch_size=60,
+                device="cuda",
+                precision="float32",
+                memory=2**40,
+            )
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert len(history.weights) == 8
+    assert np.isfinite(history.train_loss).all()
