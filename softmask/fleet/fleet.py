@@ -151,6 +151,8 @@ class Fleet:
         functorch._set_vmap_fallback_enabled(False)
         try:
             out, _ = self._forward(batch, {})
+        except torch.OutOfMemoryError:
+            raise
         except (RuntimeError, NotImplementedError, TypeError) as error:
             reason = str(error).strip().splitlines()[0]
             raise SettingError(

@@ -1,5 +1,6 @@
 """Fleets larger than the memory: trained wave after wave."""
 
+import gc
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -72,6 +73,7 @@ def train_in_waves(
         _warn(f"{len(replicas)} models of {each / 2**30:.2f} GiB each are trained {wave} at a time")
     histories: list[History] = []
     scales: list[tuple[Tensor, Tensor]] = []
+    fleet: Fleet | None
     done, stopped = 0, False
     while done < len(replicas) and not stopped:
         now = list(replicas[done : done + wave])
@@ -80,19 +82,25 @@ def train_in_waves(
             together = (done * epochs + len(now) * epoch) // len(replicas)  # noqa: B023
             return None if on_epoch is None else on_epoch(together, metrics)
 
+        fits = True
         try:
             fleet = Fleet(
                 make_model, store, x, now, batch_size=batch_size, device=device, precision=precision, **options
             )
             histories.append(fleet.train(epochs, keep=keep, on_epoch=report))
+            scales.append((fleet.mean.cpu(), fleet.std.cpu()))
         except torch.OutOfMemoryError:
+            fits = False
+        # Only here, behind the exception, is the wave's memory no longer held by anyone.
+        fleet = None
+        gc.collect()
+        torch.cuda.empty_cache()
+        if not fits:
             if wave == 1:
-                raise SettingError(f"one model does not fit into the memory of {device}; use smaller batches") from None
+                raise SettingError(f"one model does not fit into the memory of {device}; use smaller batches")
             wave = -(-wave // 2)
             _warn(f"out of memory: going on with {wave} models at a time")
-            torch.cuda.empty_cache()
             continue
-        scales.append((fleet.mean.cpu(), fleet.std.cpu()))
         done += len(now)
         stopped = histories[-1].interrupted
     if stopped and (done < len(replicas) or len(histories) > 1):
