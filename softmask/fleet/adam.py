@@ -30,12 +30,13 @@ class Adam:
         self.steps += on
         if self.decays and not self.decoupled:
             gradient = gradient + self.weight_decay * self.flat
-        self.mean.copy_(torch.where(on, self.mean.lerp(gradient, 1 - BETA1), self.mean))
-        self.square.copy_(torch.where(on, BETA2 * self.square + (1 - BETA2) * gradient * gradient, self.square))
-        # A replica that never stepped divides by 1 - beta^0 = 0; `on` keeps the result out.
-        mean = self.mean / (1 - BETA1**self.steps)
-        spread = (self.square / (1 - BETA2**self.steps)).sqrt() + EPS
-        change = rate * mean / spread
+        # A row that is not active moves by nothing. Few passes: on a CPU this is bound by the memory.
+        share1, share2 = ((1 - beta) * on.to(self.flat) for beta in (BETA1, BETA2))
+        self.mean.lerp_(gradient, share1)
+        self.square.lerp_(gradient * gradient, share2)
+        # A row that never stepped would divide by 1 - beta^0 = 0.
+        taken = self.steps.clamp(min=1)
+        spread = (self.square / (1 - BETA2**taken)).sqrt_().add_(EPS)
         if self.decays and self.decoupled:
-            change = change + rate * self.weight_decay * self.flat
-        self.flat.copy_(torch.where(on, self.flat - change, self.flat))
+            self.flat.mul_(1 - on * rate * self.weight_decay)
+        self.flat.addcdiv_(self.mean * (on * rate / (1 - BETA1**taken)), spread, value=-1)

@@ -100,7 +100,7 @@ class Batch(NamedTuple):
 
     def in_dims(self) -> tuple[int, Neighbours, int]:
         """What vmap must know of x, neighbours and segments: the store's own arrays are shared by all replicas."""
-        shared = ("col", "col_t", "bits")
+        shared = ("col", "col_t", "bits", "source", "offset")
         fields = self.neighbours._asdict().items()
         dims = (0 if isinstance(t, Tensor) and name not in shared else None for name, t in fields)
         return 0, Neighbours(*dims), 0  # type: ignore[arg-type]
@@ -138,9 +138,15 @@ def assemble(
     transposed: tuple[Tensor | None, Tensor | None] = (None, None)
     if store.row_ptr_t is not None:
         transposed = rows(store.row_ptr_t)
+    start, end = rows(store.row_ptr)
     dense: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None)
     if bitmaps is not None:
         dense = (bitmaps[0], bitmaps[1][node], torch.where(padding, 0, size.gather(1, slot)))
-    neighbours = Neighbours(*rows(store.row_ptr), store.col, first, *transposed, store.col_t, *dense, hubs)
+    listed: tuple[Tensor | None, Tensor | None] = (None, None)
+    if not graphs.is_cuda and not store.directed:
+        # Every sum of every layer needs the list; on CUDA the kernels read the store's rows instead.
+        base = first + torch.arange(graphs.size(0)).unsqueeze(1) * nodes
+        listed = Neighbours(start.reshape(-1), end.reshape(-1), store.col, base.reshape(-1)).listed()
+    neighbours = Neighbours(start, end, store.col, first, *transposed, store.col_t, *dense, *listed, hubs)
     segments = Segments(torch.where(padding, -1, slot), last - size, last)
     return Batch(x[node], neighbours, segments, graphs)

@@ -49,14 +49,16 @@ def _neighbour_sum(
     bits: Tensor | None,
     bit_row: Tensor | None,
     size: Tensor | None,
+    source: Tensor | None,
+    offset: Tensor | None,
     hubs: bool | None = None,
     replicas: int = 1,
 ) -> Tensor:
-    return _plain(x, mask, start, end, col, base)
+    return _plain(x, mask, Neighbours(start, end, col, base, source=source, offset=offset))
 
 
-def _plain(x: Tensor, mask: Tensor | None, start: Tensor, end: Tensor, col: Tensor, base: Tensor | None) -> Tensor:
-    source, offset = _sources(start, end, col, base)
+def _plain(x: Tensor, mask: Tensor | None, neighbours: Neighbours) -> Tensor:
+    source, offset = neighbours.listed()
     if source.numel() == 0:
         return torch.zeros_like(x, memory_format=torch.contiguous_format)
     # embedding_bag adds rows of a table per bag without ever forming [edges, channels]; it weighs them by one
@@ -70,27 +72,12 @@ def _plain(x: Tensor, mask: Tensor | None, start: Tensor, end: Tensor, col: Tens
     return F.embedding_bag(source, x, offset, mode="sum", per_sample_weights=weight)
 
 
-def _sources(start: Tensor, end: Tensor, col: Tensor, base: Tensor | None) -> tuple[Tensor, Tensor]:
-    """All rows of `col` laid end to end without self loops, and where each row begins in that."""
-    degree = end - start
-    row = torch.repeat_interleave(torch.arange(start.numel(), device=start.device), degree)
-    begin = degree.cumsum(0) - degree
-    entry = torch.arange(row.numel(), device=row.device) + (start - begin)[row]
-    source = col[entry].long()
-    if base is not None:
-        source = source + base[row]
-    loop = source == row
-    if bool(loop.any()):
-        source = source[~loop]
-        degree = degree - torch.zeros_like(degree).index_add_(0, row[loop], torch.ones_like(row[loop]).to(degree))
-        begin = degree.cumsum(0) - degree
-    return source, begin.long()
-
-
 @_neighbour_sum.register_kernel("cuda")
-def _(x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, hubs=None, replicas=1):
+def _(
+    x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, source, offset, hubs=None, replicas=1
+):
     if triton_sums is None or x.dtype == torch.float64:
-        return _plain(x, mask, start, end, col, base)
+        return _plain(x, mask, Neighbours(start, end, col, base))
     if bits is not None:
         precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
         return triton_sums.bits_sum(x, mask, bits, bit_row, base, size, replicas, precision)
@@ -98,7 +85,9 @@ def _(x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size
 
 
 @_neighbour_sum.register_fake
-def _(x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, hubs=None, replicas=1):
+def _(
+    x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, source, offset, hubs=None, replicas=1
+):
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
@@ -125,7 +114,26 @@ _neighbour_sum.register_autograd(_backward, setup_context=_setup_context)
 
 
 @_neighbour_sum.register_vmap
-def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, hubs=None, inner=1):
+def _(
+    info,
+    in_dims,
+    x,
+    mask,
+    start,
+    end,
+    col,
+    base,
+    start_t,
+    end_t,
+    col_t,
+    bits,
+    bit_row,
+    size,
+    source,
+    offset,
+    hubs=None,
+    inner=1,
+):
     """Replicas side by side are one large graph: replica r owns the nodes from r * nodes on."""
     replicas = info.batch_size
 
@@ -144,6 +152,8 @@ def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t, bits
         )
     )
     nodes = x.size(1)
+    if source is not None and (in_dims[12] is not None or offset.numel() != replicas * nodes):
+        source = offset = None  # the list of one graph does not serve many replicas
     first_node = torch.arange(replicas, device=x.device).unsqueeze(1) * nodes
     # A graph without a base gets one: its entries of `col` count from the replica's first node.
     base = first_node.expand(replicas, nodes) if base is None else base + first_node
@@ -164,7 +174,7 @@ def _(info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t, bits
         None if mask is None else mask.reshape(replicas * nodes, mask.size(-1)),
         *(start, end, col, base.reshape(-1), start_t, end_t, col_t),
         *(bits, None if bit_row is None else bit_row.reshape(-1), None if size is None else size.reshape(-1)),
-        hubs,
+        *(source, offset, hubs),
         inner * replicas,
     )
     return out.reshape(replicas, nodes, out.size(-1)), 0

@@ -23,6 +23,9 @@ class Neighbours(NamedTuple):
         bits, bit_row, size: the same graph once more as bit matrices, for dense graphs on CUDA (see
             :func:`softmask.ops.bitmaps.bitmaps`): the words of all rows, the first word of each node's row
             ``[nodes]``, and the number of nodes of its graph ``[nodes]``, 0 for padding. ``None`` if there are none.
+        source, offset: the same graph once more as one list, for the CPU (see :meth:`listed`): all neighbours end to
+            end, without self loops, and where each node's begin. Under ``vmap`` they are those of all replicas side by
+            side. ``None`` if they were not made.
         hubs: False if no node has more than a few dozen neighbours, which saves CUDA the look for them.
     """
 
@@ -36,7 +39,27 @@ class Neighbours(NamedTuple):
     bits: Tensor | None = None
     bit_row: Tensor | None = None
     size: Tensor | None = None
+    source: Tensor | None = None
+    offset: Tensor | None = None
     hubs: bool | None = None
+
+    def listed(self) -> tuple[Tensor, Tensor]:
+        """All rows of ``col`` laid end to end without self loops, and where each row begins in that."""
+        if self.source is not None and self.offset is not None:
+            return self.source, self.offset
+        degree = self.end - self.start
+        row = torch.repeat_interleave(torch.arange(degree.numel(), device=degree.device), degree)
+        begin = degree.cumsum(0) - degree
+        entry = torch.arange(row.numel(), device=row.device) + (self.start - begin)[row]
+        source = self.col[entry].long()
+        if self.base is not None:
+            source = source + self.base[row]
+        loop = source == row
+        if bool(loop.any()):
+            source = source[~loop]
+            degree = degree - torch.bincount(row[loop], minlength=degree.numel())
+            begin = degree.cumsum(0) - degree
+        return source, begin.long()
 
     def transpose(self) -> "Neighbours":
         """The graph with all edges turned round; an undirected graph is its own transpose."""
