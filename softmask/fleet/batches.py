@@ -143,7 +143,7 @@ def assemble(
     if bitmaps is not None:
         dense = (bitmaps[0], bitmaps[1][node], torch.where(padding, 0, size.gather(1, slot)))
     listed: tuple[Tensor | None, Tensor | None] = (None, None)
-    if not graphs.is_cuda and not store.directed:
+    if not (graphs.is_cuda or store.directed or torch.compiler.is_compiling()):
         # Every sum of every layer needs the list; on CUDA the kernels read the store's rows instead.
         base = first + torch.arange(graphs.size(0)).unsqueeze(1) * nodes
         listed = Neighbours(start.reshape(-1), end.reshape(-1), store.col, base.reshape(-1)).listed()

@@ -49,17 +49,21 @@ class Stack:
         for row, model in zip(self.flat, models):
             for name, p in model.named_parameters():
                 self._view(row, name).copy_(p.detach())
-        full = tuple(f"{name}." for name in getattr(self.model, "full_precision", ()))
         self.copy = self.flat if compute == dtype else self.flat.to(compute)
-        # Leaves that share the memory of `flat` or `copy`; their gradients come together again in `gather`.
-        self.parameters = {
-            name: self._view(self.flat if name.startswith(full) else self.copy, name).detach().requires_grad_()
-            for name in self.shapes
-        }
 
     def _view(self, flat: Tensor, name: str) -> Tensor:
         begin, shape = self.offsets[name], self.shapes[name]
         return flat[..., begin : begin + shape.numel()].unflatten(-1, shape)
+
+    def parameters(self, first: int, last: int) -> dict[str, Tensor]:
+        """The parameters of some replicas as leaves that share the memory of :attr:`flat` or of its copy."""
+        full = tuple(f"{name}." for name in getattr(self.model, "full_precision", ()))
+        return {
+            name: self._view((self.flat if name.startswith(full) else self.copy)[first:last], name)
+            .detach()
+            .requires_grad_()
+            for name in self.shapes
+        }
 
     def refresh(self) -> None:
         """Brings the copy that the model computes with up to date."""
@@ -67,7 +71,7 @@ class Stack:
             self.copy.copy_(self.flat)
 
     def gather(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The gradients of :attr:`parameters`, in their order, as one array laid out as :attr:`flat`."""
+        """The gradients of :meth:`parameters`, in their order, as an array laid out as :attr:`flat`."""
         pieces = []
         for g in gradients:
             g = g.reshape(g.size(0), -1).to(self.flat.dtype)
