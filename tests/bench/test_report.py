@@ -1,0 +1,34 @@
+"""The tables of docs/speed.md and the figures of the README are those of the result files."""
+
+import json
+from pathlib import Path
+
+from softmask.bench.report import HEAD, render
+
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "results" / "bench"
+
+
+def test_every_row_of_the_docs_is_a_record_and_every_record_is_a_row():
+    records = [*BENCH.glob("fleet-*.json"), *BENCH.glob("bf16/fleet-*.json")]
+    text = (ROOT / "docs" / "speed.md").read_text()
+    after = text[text.index("## Measured") :]
+    shown = [line for line in after.splitlines() if line.startswith("|") and line not in HEAD.splitlines()]
+    assert sorted(shown) == sorted(render([path]).splitlines()[-1] for path in records)
+
+
+def test_the_readme_quotes_them():
+    def record(name):
+        return json.loads((BENCH / f"fleet-{name}.json").read_text())
+
+    readme = (ROOT / "README.md").read_text()
+    for name, figure in (
+        ("nvidia-h200-PROTEINS", "{fleet:.1f} ms, {ratio:.1f} times less"),
+        ("nvidia-h200-NCI1", "{ratio:.1f} times less on NCI1"),
+        ("nvidia-h200-COLLAB", "{ratio:.1f} on COLLAB"),
+        ("nvidia-h200-REDDIT-BINARY", "{ratio:.1f} on REDDIT-BINARY"),
+        ("cpu-MUTAG", "about equal ({ratio:.1f} times)"),
+        ("cpu-PROTEINS", "about equal ({ratio:.1f} times)"),
+    ):
+        found = record(name)
+        assert figure.format(ratio=found["ratio"], fleet=found["fleet"]["ms_per_epoch"]) in readme
