@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-HEAD = """| set | models | usual way, ms | fleet, ms | ratio | step, ms | step / floor | padding | memory, GB | first epoch, s |
+HEAD = """\
+| set | models | usual way, ms | fleet, ms | ratio | step, ms | step / floor | padding | memory, GB | first epoch, s |
 |---|---|---|---|---|---|---|---|---|---|"""
 
 
