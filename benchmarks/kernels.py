@@ -30,15 +30,8 @@ from softmask.ops.triton_sums import BitsConfig, CsrConfig, bits_sum, csr_sum, s
 REPLICAS, GRAPHS = 10, 128
 CSR = [CsrConfig(), CsrConfig(depth=2), CsrConfig(warps=8), CsrConfig(warps=1), CsrConfig(near=8)]
 CSR_HUBS = [*CSR[:3], CsrConfig(hub=32), CsrConfig(hub=32, far=16), CsrConfig(warps=8, hub=32)]
-BITS = [
-    BitsConfig(),
-    BitsConfig(64, 128, 64, 4, 3),
-    BitsConfig(128, 128, 32, 8, 3),
-    BitsConfig(64, 256, 32, 4, 3),
-    BitsConfig(128, 256, 64, 8, 3),
-]
-# Three pieces of a float32 tile take three times the registers.
-BITS_WIDE = [BitsConfig(), BitsConfig(64, 128, 32, 4, 3), BitsConfig(128, 128, 32, 8, 2)]
+# Three stages or 64 columns a step ended in an illegal access on an H200 (triton 3.6); two stages do not.
+BITS = [BitsConfig(), BitsConfig(128, 128, 32, 8, 2), BitsConfig(64, 128, 32, 8, 2)]
 
 
 # Graphs shaped like those of a set: an adjacency matrix as pairs (i, j) with i < j
@@ -265,7 +258,7 @@ def run_case(report, name, batch, dtype, channels):
             measure("csr_sum", short(config, hubs=hubs), call, tolerance=tolerance)
     if batch.bits is not None:
         maps = batch.bits, batch.bit_row, batch.base, batch.size, REPLICAS
-        for k, config in enumerate(BITS_WIDE if wide else BITS):
+        for k, config in enumerate(BITS if wide else BITS):
             if k and (report.late() or not explore or config.channels > channels):
                 break
             for precision in ("ieee", "tf32") if wide else ("ieee",):
