@@ -258,7 +258,7 @@ def run_case(report, name, batch, dtype, channels):
             measure("csr_sum", short(config, hubs=hubs), call, tolerance=tolerance)
     if batch.bits is not None:
         maps = batch.bits, batch.bit_row, batch.base, batch.size, REPLICAS
-        for k, config in enumerate(BITS if wide else BITS):
+        for k, config in enumerate(BITS):
             if k and (report.late() or not explore or config.channels > channels):
                 break
             for precision in ("ieee", "tf32") if wide else ("ieee",):
