@@ -223,6 +223,8 @@ def _labels(y: Any) -> np.ndarray:
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise DataError(f"y must be one class a graph, got shape {labels.shape}")
+    if labels.dtype.kind == "O":  # a column of pandas, say: what type are the values themselves?
+        labels = np.asarray(list(y))
     mixed = len({isinstance(v, str) for v in y}) > 1
     if mixed or labels.dtype.kind not in "biufU":
         raise DataError("class labels must be all numbers or all strings, with none missing")

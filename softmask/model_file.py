@@ -152,7 +152,8 @@ def _classes(given: Any, outputs: int) -> tuple[list[Any], str]:
     values, dtype = list(given[0]), str(given[1])
     if np.dtype(dtype).kind not in "biufU":
         raise ValueError(f"class labels of type {dtype!r}")
-    if len(values) != outputs or len(np.unique(np.array(values, dtype=dtype))) != outputs:
+    array = np.array(values, dtype=dtype)
+    if len(values) != outputs or array.tolist() != values or array.tolist() != np.unique(array).tolist():
         raise ValueError(f"{outputs} outputs, but the classes are {values!r:.100}")
     return values, dtype
 

@@ -168,6 +168,11 @@ def test_unseen_labels_and_degrees_are_said_to_be_so(graphs, y):
         chem.predict(["CCBr"])
 
 
+def test_labels_in_an_array_of_objects(graphs, y):
+    clf = SoftMaskClassifier(**QUICK).fit(graphs, y.astype(object))
+    assert set(clf.predict(graphs)) <= {"house", "other"}
+
+
 def test_numpy_numbers_as_parameters(graphs, y, tmp_path):
     clf = SoftMaskClassifier(hidden=np.int64(8), layers=np.int32(2), epochs=1, lr=np.float32(1e-3), seed=np.int64(3))
     clf.fit(graphs, y).save(tmp_path / "m.safetensors")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 HEAD = """\
-| set | models | usual way, ms | fleet, ms | ratio | step, ms | step / floor | padding | memory, GB | first epoch, s |
+| set | models | usual, ms | fleet, ms | ratio | step, ms | step / floor | padding | GB | first epoch, s |
 |---|---|---|---|---|---|---|---|---|---|"""
 
 

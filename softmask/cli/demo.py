@@ -86,6 +86,8 @@ def demo(
     console.print("The masks layer by layer, for graphs that the model had not seen:")
     for picture in pictures:
         console.print(f"  {picture}", soft_wrap=True, highlight=False)
+    if result.interrupted:
+        raise typer.Exit(130)
 
 
 def _model(settings: Any, result: Any, fold: int, outputs: int) -> Any:

@@ -177,6 +177,8 @@ class Features:
             raise FeatureError(f"not a description of features: {error!r}") from None
         if any(list(column) != sorted(set(column)) for column in made.values) or len(made.mean) != len(made.std):
             raise FeatureError("labels must ascend, and every mean have its deviation")
+        if made.max_degree < 0 or made.channels < 1:
+            raise FeatureError("there must be at least one input channel")
         if made.kind not in ("labels", "degree", "scaled-degree", "attributes"):
             raise FeatureError(f"unknown kind of features {made.kind!r}")
         return made

@@ -22,6 +22,8 @@ def with_targets(store: GraphStore, y: Sequence[Any] | np.ndarray) -> GraphStore
         raise DataError(f"{store.num_graphs} graphs but {found} targets were given")
     info = dict(store.info)
     if values.dtype.kind == "f":
+        if values.size == 0:
+            raise DataError("no targets were given")
         target = torch.from_numpy(values.astype(np.float64)).reshape(len(values), -1)
         bad = (~torch.isfinite(target).all(dim=1)).nonzero()
         if bad.numel():

@@ -25,7 +25,7 @@ class Adam:
         self.decoupled = decoupled
 
     def step(self, gradient: Tensor, lr: Tensor, active: Tensor) -> None:
-        """One update with rates ``[replicas]``; rows that are not active stay as they are."""
+        """One update with rates ``[replicas]``; rows that are not active, whose gradient is zero, stay as they are."""
         on, rate = active.unsqueeze(1), lr.to(self.flat).unsqueeze(1)
         self.steps += on
         if self.decays and not self.decoupled:

@@ -91,7 +91,7 @@ class Fleet:
         precision: Precision = "auto",
     ):
         check_loss(loss)
-        _check(store, x, replicas, batch_size)
+        _check(store, x, replicas, batch_size, loss)
         self.device = torch.device(device)
         dtype, compute, self.tf32 = resolve(precision, self.device)
         self.replicas = list(replicas)
@@ -159,7 +159,8 @@ class Fleet:
     def _cached_replicas(self) -> int:
         """How many replicas compute together on a CPU: as many as keep one tensor of all of them in its caches."""
         model = self.model
-        wide = model.hidden_channels if isinstance(model, SoftMaskGNN) else max(p.size(-1) for p in model.parameters())
+        widest = max(max(p.shape, default=1) for p in model.parameters())
+        wide = model.hidden_channels if isinstance(model, SoftMaskGNN) else widest
         width = self.stack.copy.itemsize
         return max(1, (_CACHE_HALF if width == 2 else _CACHE) // (width * self.train_plan.nodes * wide))
 
@@ -188,6 +189,9 @@ class Fleet:
             functorch._set_vmap_fallback_enabled(before)
         if out.dim() != 3 or out.shape[:2] != graphs.shape:
             raise SettingError(f"the model must give [graphs, outputs]; for one graph it gave {list(out.shape[1:])}")
+        outputs = self.y.size(-1) if self.y.dim() == 3 else int(self.y.max()) + 1
+        if out.size(2) != outputs and (self.y.dim() == 3 or out.size(2) < outputs):
+            raise SettingError(f"the model gives {out.size(2)} outputs for {outputs} classes or targets")
 
     def train(
         self,
@@ -385,19 +389,25 @@ def _bitmaps(store: GraphStore) -> tuple[Tensor, Tensor] | None:
     return bits.to(store.device), bit_row.to(store.device)
 
 
-def _check(store: GraphStore, x: Tensor, replicas: Sequence[Replica], batch_size: int) -> None:
+def _check(store: GraphStore, x: Tensor, replicas: Sequence[Replica], batch_size: int, loss: str) -> None:
     if not replicas:
         raise SettingError("a fleet needs at least one replica")
     if batch_size < 1:
         raise SettingError(f"batch_size must be at least 1, got {batch_size}")
     if store.y is None:
         raise SettingError("the graphs have no targets to learn")
+    if store.y.is_floating_point() == (loss == "cross_entropy"):
+        raise SettingError(
+            f"the loss {loss!r} does not fit the targets: classes need cross_entropy, numbers mse or mae"
+        )
     if store.num_nodes == 0:
         raise SettingError("the graphs have no nodes at all")
     if x.size(0) != store.num_nodes:
         raise SettingError(f"x has {x.size(0)} rows, the store {store.num_nodes} nodes")
     for place, replica in enumerate(replicas):
         replica.check(store.num_graphs, place)
+        if replica.target is not None and not (store.y.dim() == 2 and 0 <= replica.target < store.y.size(1)):
+            raise SettingError(f"replica {place} (seed {replica.seed}): there is no target {replica.target}")
         if set(replica.evaluate) != set(replicas[0].evaluate):
             raise SettingError("all replicas of a fleet must evaluate parts of the same names")
 
@@ -421,4 +431,6 @@ def _targets(store: GraphStore, replicas: Sequence[Replica]) -> tuple[Tensor, Te
         rows.append((y - mean) / std)
         means.append(mean)
         stds.append(std)
+    if not all(bool(torch.isfinite(t).all()) for t in (*means, *stds)):
+        raise SettingError("the targets are too large: their mean or deviation is not a finite number")
     return torch.stack(rows), torch.stack(means), torch.stack(stds)

@@ -1,5 +1,6 @@
 """One model of a fleet: its seed, its graphs, its rates."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -56,8 +57,10 @@ class Replica:
                 raise SettingError(
                     f"{where}: the part {name!r} names graph {outside[0]}; there are graphs 0 to {num_graphs - 1}"
                 )
-        if not self.lr > 0:
-            raise SettingError(f"{where}: the learning rate must be positive, got {self.lr}")
+        if not 0 < self.lr < math.inf:
+            raise SettingError(f"{where}: the learning rate must be a positive number, got {self.lr}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise SettingError(f"{where}: weight_decay must be a number of at least 0, got {self.weight_decay}")
         if not 0 < self.decay <= 1 or self.decay_every < 1:
             raise SettingError(f"{where}: decay must lie in (0, 1] and decay_every be at least 1")
         if self.dropout is not None and not 0 <= self.dropout < 1:

@@ -61,16 +61,16 @@ def train_in_waves(
     device = torch.device(device)
     with torch.random.fork_rng(devices=[]):
         model = make_model()
-    each = bytes_per_replica(model, store, replicas, batch_size, resolve(precision, device)[1])
+    shared, each = memory_needs(model, store, replicas, batch_size, resolve(precision, device)[1], device)
     memory = free_memory(device) if memory is None else memory
-    wave = min(int(_SHARE * memory // each), len(replicas))
+    wave = min(int((_SHARE * memory - shared) // each), len(replicas))
     if wave < 1:
         raise SettingError(
-            f"one model needs about {each / 2**30:.2f} GiB and {memory / 2**30:.2f} GiB are free on {device}; use "
-            "smaller batches or hidden vectors"
+            f"one model needs about {(shared + each) / 2**30:.2f} GiB and {memory / 2**30:.2f} GiB are free on "
+            f"{device}; use smaller batches or hidden vectors"
         )
     if wave < len(replicas):
-        _warn(f"{len(replicas)} models of {each / 2**30:.2f} GiB each are trained {wave} at a time")
+        _warn(f"{len(replicas)} models of about {each / 2**30:.2f} GiB each are trained {wave} at a time")
     histories: list[History] = []
     scales: list[tuple[Tensor, Tensor]] = []
     fleet: Fleet | None
@@ -104,14 +104,22 @@ def train_in_waves(
         done += len(now)
         stopped = histories[-1].interrupted
     if stopped and (done < len(replicas) or len(histories) > 1):
-        raise SettingError(f"the training was ended in wave {len(histories)}; the waves cannot be compared")
+        raise SettingError(f"ended in wave {len(histories)}: its models have fewer epochs than others, so none count")
     return _joined(histories), torch.cat([m for m, _ in scales]), torch.cat([d for _, d in scales])
 
 
-def bytes_per_replica(
-    model: Module, store: GraphStore, replicas: Sequence[Replica], batch_size: int, compute: torch.dtype
-) -> int:
-    """About how much memory one replica of a fleet takes while it trains."""
+def memory_needs(
+    model: Module,
+    store: GraphStore,
+    replicas: Sequence[Replica],
+    batch_size: int,
+    compute: torch.dtype,
+    device: torch.device,
+) -> tuple[int, int]:
+    """About how many bytes a fleet takes while it trains: those that all replicas share, and those of each.
+
+    On the CPU the replicas compute one after the other, in the same memory; on CUDA all at once.
+    """
     nodes = plan([r.train for r in replicas], store.sizes, batch_size).nodes
     entries = sum(p.numel() for p in model.parameters())
     if isinstance(model, SoftMaskGNN):
@@ -119,9 +127,11 @@ def bytes_per_replica(
         wide = vectors * model.hidden_channels + model.in_channels
     else:
         # Nothing is known of another model but its parameters; a matrix of them has as many rows as it gives outputs.
-        wide = 4 * sum(p.size(0) for p in model.parameters())
+        wide = 4 * sum(p.size(0) if p.dim() else 1 for p in model.parameters())
+    batch = nodes * wide * compute.itemsize
     # Parameters, their copy for the arithmetic, gradients, Adam's two averages.
-    return nodes * wide * compute.itemsize + 5 * 4 * entries
+    own = 5 * 4 * entries
+    return (0, batch + own) if device.type == "cuda" else (batch, own)
 
 
 def free_memory(device: torch.device) -> int:

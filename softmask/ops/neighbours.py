@@ -119,7 +119,7 @@ def _check_range(edge_index: Tensor, num_nodes: int) -> None:
 
 def _rows(row: Tensor, col: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
     # Fixed shapes throughout (no boolean indexing), so that torch.compile sees one graph.
-    row, order = torch.sort(row, stable=True)
+    row, order = torch.sort(row.long(), stable=True)
     nodes = torch.arange(num_nodes + 1, device=row.device, dtype=row.dtype)
     ptr = torch.searchsorted(row, nodes)
     return ptr[:-1], ptr[1:], col[order]

@@ -11,6 +11,7 @@ from softmask.data.splits import stratified_folds
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 from softmask.fleet import Replica, Trouble, train_in_waves
+from softmask.fleet.replica import check_seed
 from softmask.study.settings import Settings
 
 
@@ -70,13 +71,14 @@ def cross_validate(
         y = np.asarray(store.info["classes"])[y]
     features = Features.of(store, attributes=settings.attributes)
     replicas, tests = [], []
-    for run in range(seed, seed + runs):
+    check_seed(seed)
+    for run in ((seed + r) % 2**32 for r in range(runs)):
         split = stratified_folds(y, folds, run)
         tests.append([test for _, test in split])
         for fold, (train, test) in enumerate(split):
             replicas.append(
                 Replica(
-                    seed=run * 1000 + fold,
+                    seed=(run * 1000 + fold) % 2**32,
                     train=train,
                     evaluate={"test": test},
                     lr=settings.lr,

@@ -48,6 +48,7 @@ class Settings:
             if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise SettingError(f"{name} must be a whole number of at least 1, got {value!r}")
             object.__setattr__(self, name, int(value))
+        object.__setattr__(self, "attributes", bool(self.attributes))
         for name in ("lr", "decay", "dropout"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real):

@@ -284,3 +284,54 @@ def test_half_precision_follows_float32(store):
     half = _fleet(store, replicas, "bf16").train(10)
     assert np.abs(half.train_loss - full.train_loss).max() < 0.02
     assert np.abs(half.loss["test"] - full.loss["test"]).max() < 0.02
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
+def test_crews_change_nothing(store, monkeypatch, loss):
+    """On the CPU a few replicas compute at a time; how many must not matter."""
+    if loss == "mse":
+        sizes = store.sizes.double().numpy()
+        store = with_targets(store, np.stack([sizes, sizes**2], axis=1))
+    columns = {} if loss == "cross_entropy" else {"target": 1}
+    replicas = [Replica(**{**vars(r), "dropout": 0.1 * r.seed, **columns}) for r in _replicas(5)]
+    outputs = 2 if loss == "cross_entropy" else 1
+
+    def train(cache):
+        monkeypatch.setattr("softmask.fleet.fleet._CACHE", cache)
+        features = Features.of(store)
+        fleet = Fleet(
+            lambda: SoftMaskGNN(features.channels, 8, 2, outputs),
+            *(store, features(store), replicas),
+            batch_size=8,
+            loss=loss,
+            precision="float64",
+        )
+        return len(fleet.crews), fleet.train(4)
+
+    (one, together), (several, apart) = train(2**30), train(2 * 8 * 8 * 500)
+    assert one == 1
+    assert several > 1
+    np.testing.assert_allclose(apart.train_loss, together.train_loss, rtol=1e-10)
+    np.testing.assert_allclose(apart.metric["test"], together.metric["test"], rtol=1e-10)
+    for a, b in zip(apart.weights, together.weights):
+        assert _difference(a, b) < 1e-10
+
+
+def test_targets_and_losses_that_do_not_fit(store):
+    numbers = with_targets(store, store.sizes.double().numpy())
+    ids = np.arange(40)
+    with pytest.raises(SettingError, match="does not fit the targets"):
+        _fleet(store, [Replica(0, ids)], loss="mse")
+    with pytest.raises(SettingError, match="does not fit the targets"):
+        _fleet(numbers, [Replica(0, ids)])
+    for target in (1, -1):
+        with pytest.raises(SettingError, match="no target"):
+            _fleet(numbers, [Replica(0, ids, target=target)], loss="mse")
+    with pytest.raises(SettingError, match="too large"):
+        _fleet(with_targets(store, np.array([1e308, -1e308] * 20)), [Replica(0, ids)], loss="mse")
+    features = Features.of(store)
+    with pytest.raises(SettingError, match="outputs"):
+        Fleet(lambda: SoftMaskGNN(features.channels, 8, 2, 1), store, features(store), [Replica(0, ids)])
+    for wrong in ({"weight_decay": -1.0}, {"weight_decay": float("nan")}, {"lr": float("inf")}):
+        with pytest.raises(SettingError, match=r"weight_decay|learning rate"):
+            _fleet(store, [Replica(0, ids, **wrong)])

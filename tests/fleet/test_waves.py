@@ -6,7 +6,7 @@ from softmask.data import Features
 from softmask.data.synthetic import motif
 from softmask.errors import SettingError
 from softmask.fleet import Fleet, Replica, train_in_waves
-from softmask.fleet.waves import SmallerWaveWarning, bytes_per_replica, free_memory
+from softmask.fleet.waves import SmallerWaveWarning, free_memory, memory_needs
 from softmask.nn import SoftMaskGNN
 
 STORE = motif(num_graphs=30, seed=0)
@@ -23,11 +23,22 @@ def _train(**options):
     return train_in_waves(_model, STORE, FEATURES(STORE), REPLICAS, 4, **options)[0]
 
 
+def _room_for_two():
+    shared, each = memory_needs(_model(), STORE, REPLICAS, 8, torch.float64, torch.device("cpu"))
+    return int((shared + 2.5 * each) / 0.9)
+
+
+def test_the_replicas_share_the_memory_of_a_batch_on_the_cpu_only():
+    cpu, cuda = (memory_needs(_model(), STORE, REPLICAS, 8, torch.float32, torch.device(d)) for d in ("cpu", "cuda"))
+    assert sum(cpu) == sum(cuda)
+    assert cuda[0] == 0
+    assert cpu[0] > cpu[1]
+
+
 def test_waves_change_nothing():
     together = _train()
-    each = bytes_per_replica(_model(), STORE, REPLICAS, 8, torch.float64)
     with pytest.warns(SmallerWaveWarning, match="2 at a time"):
-        apart = _train(memory=int(2.5 * each / 0.9))
+        apart = _train(memory=_room_for_two())
     np.testing.assert_allclose(apart.metric["test"], together.metric["test"])
     np.testing.assert_allclose(apart.train_loss, together.train_loss, atol=1e-10)
     for a, b in zip(apart.weights, together.weights):
@@ -62,19 +73,17 @@ def test_out_of_memory_halves_the_wave(monkeypatch):
 
 
 def test_the_epochs_of_all_waves_are_counted_together():
-    each = bytes_per_replica(_model(), STORE, REPLICAS, 8, torch.float64)
     seen = []
     with pytest.warns(SmallerWaveWarning):
-        _train(memory=int(2.5 * each / 0.9), on_epoch=lambda epoch, metrics: seen.append(epoch))
+        _train(memory=_room_for_two(), on_epoch=lambda epoch, metrics: seen.append(epoch))
     assert seen == sorted(seen)
     assert seen[-1] == 4
 
 
 def test_ending_one_of_several_waves_is_an_error_and_ending_the_only_one_is_not():
     assert _train(on_epoch=lambda epoch, metrics: epoch == 2).epochs == 2
-    each = bytes_per_replica(_model(), STORE, REPLICAS, 8, torch.float64)
     with pytest.warns(SmallerWaveWarning), pytest.raises(SettingError, match="wave 1"):
-        _train(memory=int(2.5 * each / 0.9), on_epoch=lambda epoch, metrics: True)
+        _train(memory=_room_for_two(), on_epoch=lambda epoch, metrics: True)
 
 
 def test_free_memory_is_plausible():
