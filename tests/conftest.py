@@ -23,7 +23,7 @@ settings.load_profile("softmask")
 
 @pytest.fixture(scope="session")
 def _downloads() -> Path:
-    """The user's own downloads: a session asks before `_own_cache` turns the tests away from them."""
+    """The user's own downloads: asked for before `_own_cache` turns the tests away from them."""
     from softmask.data.cache import raw_folder
 
     return raw_folder()

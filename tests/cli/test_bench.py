@@ -1,28 +1,12 @@
 import json
-import sys
 
 import pytest
 
 from softmask.bench import compare as compare_module
 from softmask.bench import growth as growth_module
 from softmask.bench.growth import Scale
-from softmask.cli import main
 from softmask.data.files import save_store
 from softmask.data.synthetic import motif
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    monkeypatch.delenv("SOFTMASK_DATA", raising=False)
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["softmask", *map(str, args)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        captured = capsys.readouterr()
-        return end.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture

@@ -13,23 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from softmask.cli import main
 from softmask.data.files import save_store
 from softmask.data.synthetic import motif
 
 QUICK = ["--hidden", "8", "--layers", "2", "--epochs", "3"]
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["softmask", *map(str, args)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        captured = capsys.readouterr()
-        return end.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture
