@@ -156,6 +156,26 @@ def _usual(
     }
 
 
+def make_fleet(
+    store: GraphStore,
+    features: Features,
+    replicas: list[Replica],
+    settings: Settings,
+    device: torch.device,
+    precision: Precision,
+) -> Fleet:
+    """A fleet of classifiers as the settings say."""
+    return Fleet(
+        lambda: settings.build(features, len(store.info["classes"]), "classification"),
+        store,
+        features(store),
+        replicas,
+        batch_size=settings.batch_size,
+        device=device,
+        precision=precision,
+    )
+
+
 def _fleet(
     store: GraphStore,
     features: Features,
@@ -167,16 +187,7 @@ def _fleet(
     ceilings: Ceilings,
 ) -> dict[str, Any]:
     begin = perf_counter()
-    outputs = len(store.info["classes"])
-    fleet = Fleet(
-        lambda: settings.build(features, outputs, "classification"),
-        store,
-        features(store),
-        replicas,
-        batch_size=settings.batch_size,
-        device=device,
-        precision=precision,
-    )
+    fleet = make_fleet(store, features, replicas, settings, device, precision)
     built = perf_counter() - begin
     steps = fleet.train_plan.steps
 

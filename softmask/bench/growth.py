@@ -11,11 +11,12 @@ from softmask.atomic import atomic_path
 from softmask.bench.attempt import attempt
 from softmask.bench.ceilings import precision_name
 from softmask.bench.clock import forget, once, peak_bytes, timed
+from softmask.bench.compare import make_fleet
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.data.synthetic import motif
 from softmask.errors import SettingError
-from softmask.fleet import Fleet, Replica
+from softmask.fleet import Replica
 from softmask.fleet.precision import Precision, matmul_precision
 from softmask.study.settings import Settings
 
@@ -135,15 +136,7 @@ def _step(
     seconds: float,
 ) -> dict[str, float]:
     forget(device)
-    fleet = Fleet(
-        lambda: settings.build(features, len(store.info["classes"]), "classification"),
-        store,
-        features(store),
-        replicas,
-        batch_size=settings.batch_size,
-        device=device,
-        precision=precision,
-    )
+    fleet = make_fleet(store, features, replicas, settings, device, precision)
 
     def step() -> None:
         fleet.begin()

@@ -1,8 +1,6 @@
 """A GraphStore on disk: one safetensors file, with JSON metadata in its header."""
 
 import json
-import os
-import secrets
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softmask.atomic import atomic_path
 from softmask.data.store import INFO_FIELDS, GraphStore
-from softmask.errors import DataError
+from softmask.errors import DataError, SettingError
 
 FORMAT = "softmask graphs"
 FORMAT_VERSION = 1
@@ -47,14 +46,11 @@ def save_store(store: GraphStore, path: Path) -> None:
         "content_hash": store.content_hash(),
     }
     tensors = {name: t.detach().cpu().contiguous() for name, t in store.tensors().items()}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        save_file(tensors, temporary, metadata={KEY: json.dumps(about)})
-        temporary.replace(path)
-    except (OSError, SafetensorError) as error:
+        with atomic_path(path) as temporary:
+            save_file(tensors, temporary, metadata={KEY: json.dumps(about)})
+    except (SettingError, SafetensorError) as error:
         raise DataError(f"{path}: cannot be written ({error})") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_store(path: Path, verify: bool = False) -> GraphStore:

@@ -76,9 +76,9 @@ def _plain(x: Tensor, mask: Tensor | None, neighbours: Neighbours) -> Tensor:
 def _(
     x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, source, offset, hubs=None, replicas=1
 ):
-    if triton_sums is None or x.dtype == torch.float64:
+    if triton_sums is None:
         return _plain(x, mask, Neighbours(start, end, col, base))
-    if bits is not None:
+    if bits is not None and x.dtype != torch.float64:
         precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
         return triton_sums.bits_sum(x, mask, bits, bit_row, base, size, replicas, precision)
     return triton_sums.csr_sum(x, mask, start, end, col, base, hubs is not False)
