@@ -43,7 +43,8 @@ def plan(parts: Sequence[np.ndarray | Sequence[int]], sizes: Tensor, batch_size:
     size = sizes.cpu().numpy()
     ids = [np.asarray(part, dtype=np.int64) for part in parts]
     ids = [part[np.argsort(-size[part], kind="stable")] for part in ids]
-    batches = [-(-len(part) // batch_size) for part in ids]
+    # A replica may lack a part; it then has one batch, of no graphs.
+    batches = [max(-(-len(part) // batch_size), 1) for part in ids]
     # The first graph of each group is its largest.
     nodes = max(int(size[part[::n]].sum()) for part, n in zip(ids, batches))
     most = max(len(part) for part in ids)
@@ -71,7 +72,8 @@ def deal(plan: Plan, keys: Tensor | None = None) -> Tensor:
         group = place // plan.batches.unsqueeze(1)
         # Behind the last graph stands padding; it must stay there.
         group = torch.where(graphs < 0, most, group)
-        order = ((group << 32) + keyed_bits(keys.unsqueeze(1), place)).argsort(dim=1)
+        # Stable: 32 bits repeat in a large group, and every machine must deal the same.
+        order = ((group << 32) + keyed_bits(keys.unsqueeze(1), place)).argsort(dim=1, stable=True)
         graphs = graphs.gather(1, order)
     step = torch.arange(plan.steps, device=graphs.device).reshape(-1, 1, 1)
     slot = torch.arange(plan.slots, device=graphs.device)

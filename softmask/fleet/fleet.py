@@ -17,9 +17,11 @@ from softmask.fleet.adam import Adam
 from softmask.fleet.batches import Batch, Plan, assemble, deal, plan
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.losses import LOSSES, METRICS, check_loss
+from softmask.fleet.order import by_degree
 from softmask.fleet.precision import Precision, matmul_precision, resolve
 from softmask.fleet.program import Program
 from softmask.fleet.replica import Replica
+from softmask.fleet.snapshot import Snapshot, fingerprint
 from softmask.fleet.stack import Stack
 from softmask.nn import KeyedDropout, SoftMaskGNN
 from softmask.ops.bitmaps import bitmaps
@@ -32,6 +34,8 @@ _MANY_NEIGHBOURS = 64
 # at 135 GB/s on 2.7 MB and at 7 GB/s on 27 MB. Half precision runs at 50 GB/s on any size, and gains by larger batches.
 _CACHE, _CACHE_HALF = 2 * 2**20, 8 * 2**20
 _SHUFFLE, _DROPOUT = 1, 2
+# What a training's state consists of.
+_STATE = ("flat", "mean", "square", "steps", "epoch", "record", "best", "best_score", "best_epoch")
 
 # Called after every epoch with its number (from 1) and the metrics by part; True ends the training.
 OnEpoch = Callable[[int, dict[str, Tensor]], bool | None]
@@ -100,6 +104,8 @@ class Fleet:
         self.loss, self.metric = LOSSES[loss], METRICS[loss]
         self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype, compute)
         self.bitmaps = _bitmaps(self.store)
+        if self.device.type == "cuda" and self.bitmaps is None:
+            self.store, self.x = by_degree(self.store, self.x)
         self.hubs = bool(self.store.row_ptr.diff().max() > _MANY_NEIGHBOURS)
         self.model = self.stack.model
         self.has_masks = isinstance(self.model, SoftMaskGNN)
@@ -140,17 +146,18 @@ class Fleet:
         self.table = deal(self.train_plan)
         self.cursor = torch.zeros(1, device=self.device, dtype=torch.int64)
         self.train_loss = self._tensor([0.0] * len(self.replicas))
+        self.train_metric = torch.zeros_like(self.train_loss)
         self.first_lr = self.lr.clone()
         self.decay = self._tensor([r.decay for r in self.replicas])
         self.decay_every = torch.tensor([r.decay_every for r in self.replicas], device=self.device)
         adam = (self.stack.flat, self.stack.copy, self.adam.mean, self.adam.square, self.adam.steps)
-        begun = (self.epoch, self.lr, self.table, self.cursor, self.train_loss)
-        self.begin = Program(self._begin_epoch, begun, self.device)
-        self.step = Program(self._step, (*adam, self.cursor, self.train_loss), self.device)
+        counted = (self.cursor, self.train_loss, self.train_metric)
+        self.begin = Program(self._begin_epoch, (self.epoch, self.lr, self.table, *counted), self.device)
+        self.step = Program(self._step, (*adam, *counted), self.device)
         self.parts: dict[str, _Part] = {}
         self.evaluations: list[Program] = []
-        for name in self.replicas[0].evaluate:
-            made = plan([r.evaluate[name] for r in self.replicas], self.store.sizes, batch_size)
+        for name in dict.fromkeys(name for r in self.replicas for name in r.evaluate):
+            made = plan([r.evaluate.get(name, ()) for r in self.replicas], self.store.sizes, batch_size)
             written = [torch.zeros_like(self.train_loss) for _ in range(3)]
             part = _Part(made, deal(made), *written)
             self.parts[name] = part
@@ -198,6 +205,7 @@ class Fleet:
         epochs: int,
         keep: str = "last",
         on_epoch: OnEpoch | None = None,
+        snapshot: Snapshot | None = None,
     ) -> History:
         """Trains all replicas.
 
@@ -206,13 +214,15 @@ class Fleet:
             keep: whose weights to return: ``"last"``, or the name of a part, for the epoch with its best metric.
             on_epoch: called after every epoch with the epoch (from 1) and the metrics by part, ``[replicas]`` on the
                 device; to look at their values is to wait for the device. If it returns True, the training ends.
+            snapshot: where to save the training now and then, and at its end; if it holds a state of this very
+                training, the training goes on from there. The weights it starts from must be fresh.
         """
         if epochs < 1:
             raise SettingError(f"epochs must be at least 1, got {epochs}")
         if keep != "last" and keep not in self.parts:
             raise SettingError(f"keep={keep!r}: no such part; there is {', '.join(['last', *self.parts])}")
         rows = [
-            self.train_loss,
+            *(self.train_loss, self.train_metric),
             *(t for part in self.parts.values() for t in (part.loss, part.metric, part.mask)),
         ]
         record = torch.zeros(epochs, len(rows), len(self.replicas), device=self.device, dtype=torch.float64)
@@ -220,6 +230,14 @@ class Fleet:
         best_score = torch.full_like(self.train_loss, -torch.inf)
         best_epoch = torch.zeros_like(self.keys)
         done, stop = 0, False
+        identity = "" if snapshot is None else self._identity(epochs, keep)
+        states = (self.stack.flat, self.adam.mean, self.adam.square, self.adam.steps, self.epoch, record)
+        state = dict(zip(_STATE, (*states, best, best_score, best_epoch)))
+        if snapshot is not None and (saved := snapshot.load(identity)) is not None:
+            for name, tensor in state.items():
+                tensor.copy_(saved[name])
+            self.stack.refresh()
+            done = int(self.epoch)
         with matmul_precision(self.tf32):
             while done < epochs and not stop:
                 self.begin()
@@ -232,16 +250,19 @@ class Fleet:
                 if keep != "last":
                     score = self.parts[keep].metric * (1 if self.metric is METRICS["cross_entropy"] else -1)
                     better = score > best_score
-                    best_score = torch.where(better, score, best_score)
-                    best_epoch = torch.where(better, done, best_epoch)
-                    best = torch.where(better.unsqueeze(1), self.stack.flat, best)
+                    best_score.copy_(torch.where(better, score, best_score))
+                    best_epoch.masked_fill_(better, done)
+                    best.copy_(torch.where(better.unsqueeze(1), self.stack.flat, best))
                 if on_epoch is not None:
                     stop = bool(on_epoch(done, {name: part.metric for name, part in self.parts.items()}))
+                if snapshot is not None and (stop or done == epochs or snapshot.due()):
+                    snapshot.save(state, identity)
         flat = self.stack.flat if keep == "last" else best
         table = record[:done].permute(1, 2, 0).cpu().numpy()
-        by_part = {name: table[1 + 3 * i : 4 + 3 * i] for i, name in enumerate(self.parts)}
+        by_part = {name: table[2 + 3 * i : 5 + 3 * i] for i, name in enumerate(self.parts)}
         return History(
             train_loss=table[0],
+            train_metric=table[1],
             loss={name: t[0] for name, t in by_part.items()},
             metric={name: t[1] for name, t in by_part.items()},
             weights=[self.stack.state(flat, r) for r in range(len(self.replicas))],
@@ -250,25 +271,30 @@ class Fleet:
             interrupted=done < epochs,
         )
 
+    def _identity(self, epochs: int, keep: str) -> str:
+        dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32)
+        shape = (epochs, keep, self.train_plan.slots, tuple(self.x.shape), self.loss.__name__, self.adam.decoupled)
+        return fingerprint(self.replicas, self.stack.flat, f"{self.store.content_hash()} {dtypes} {shape}")
+
     def _begin_epoch(self) -> None:
         """Deals the training graphs into batches and sets the rates."""
         self.epoch += 1
         self.lr.copy_(self.first_lr * self.decay ** ((self.epoch - 1) // self.decay_every))
         self.table.copy_(deal(self.train_plan, fold_key(fold_key(self.keys, _SHUFFLE), self.epoch)))
-        self.cursor.zero_()
-        self.train_loss.zero_()
+        for counted in (self.cursor, self.train_loss, self.train_metric):
+            counted.zero_()
 
     def _step(self) -> None:
         """One update of every replica that still has a batch this epoch."""
         self.model.train()
-        gradients, losses = [], []
+        gradients, counted = [], []
         for crew in self.crews:
             batch, y, buffers = self._run_prepare(crew)
             with torch.enable_grad():
-                total, loss = self._run_loss(crew, batch, y, buffers)
+                total, *sums = self._run_loss(crew, batch, y, buffers)
             gradients.append(torch.autograd.grad(total, list(crew.parameters.values())))
-            losses.append(loss)
-        self._run_update(gradients, losses)
+            counted.append(sums)
+        self._run_update(gradients, counted)
 
     def _next_graphs(self) -> Tensor:
         return self.table.index_select(0, self.cursor).squeeze(0)
@@ -279,20 +305,30 @@ class Fleet:
         batch = assemble(self.store, self.x, graphs, self.train_plan.nodes, self.bitmaps, self.hubs)
         return batch, self._targets_of(crew, graphs), self._dropout_buffers(crew)
 
-    def _loss(self, crew: _Crew, batch: Batch, y: Tensor, buffers: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """What is differentiated, the sum over replicas of the mean loss; and the loss of each replica's graphs."""
+    def _loss(self, crew: _Crew, batch: Batch, y: Tensor, buffers: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """What is differentiated, the sum over replicas of the mean loss; and loss and metric of each one's graphs."""
         out, _ = self._forward(crew, batch, buffers)
         there = batch.graphs >= 0
         loss = torch.where(there, self.loss(out, y), 0).sum(dim=1)
         # The gradient of the sum is each replica's own: none sees another's parameters.
-        return (loss / there.sum(dim=1).clamp(min=1)).sum(), loss.detach()
+        total = (loss / there.sum(dim=1).clamp(min=1)).sum()
+        return total, loss.detach(), torch.where(there, self._score(crew, out.detach(), y), 0).sum(dim=1)
 
-    def _update(self, gradients: Sequence[Sequence[Tensor]], losses: Sequence[Tensor]) -> None:
+    def _score(self, crew: _Crew, out: Tensor, y: Tensor) -> Tensor:
+        if self.metric is METRICS["cross_entropy"]:
+            return self.metric(out, y)
+        # Errors are reported in the target's own unit.
+        std = self.std[crew.first : crew.last].unsqueeze(1)
+        return self.metric(out.double() * std, y.double() * std)
+
+    def _update(self, gradients: Sequence[Sequence[Tensor]], counted: Sequence[Sequence[Tensor]]) -> None:
         active = (self._next_graphs() >= 0).any(dim=1)
         self.adam.step(torch.cat([self.stack.gather(g) for g in gradients]), self.lr, active)
         self.stack.refresh()
-        self.train_loss.add_(torch.cat(list(losses)) / self.train_plan.counts)
-        self.cursor.add_(1)
+        for sums, total in zip(zip(*counted), (self.train_loss, self.train_metric)):
+            total.add_(torch.cat(sums) / self.train_plan.counts)
+        # Warming up a program takes steps of its own, perhaps more than an epoch has.
+        self.cursor.add_(1).remainder_(self.train_plan.steps)
 
     def _dropout_buffers(self, crew: _Crew) -> dict[str, Tensor]:
         """Key and rate of every dropout of every replica for this step."""
@@ -343,7 +379,8 @@ class Fleet:
             part.loss[rows] = sum(loss) / counts
             part.metric[rows] = sum(metric) / counts
             # Over batches the largest, over layers the smallest: one closed layer is enough to kill the network.
-            part.mask[rows] = torch.stack(largest).amax(dim=0).amin(dim=1).double()
+            closed = torch.stack(largest).amax(dim=0).amin(dim=1).double()
+            part.mask[rows] = torch.where(counts > 0, closed, torch.nan)
 
     def _scores(self, crew: _Crew, graphs: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
         """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
@@ -352,15 +389,9 @@ class Fleet:
         if masks is None:
             masks = torch.ones_like(out[:, 0, :1])
         y, there = self._targets_of(crew, graphs), graphs >= 0
-        loss = self.loss(out, y)
-        if self.metric is not METRICS["cross_entropy"]:
-            # Errors are reported in the target's own unit.
-            std = self.std[crew.first : crew.last].unsqueeze(1)
-            out, y = out.double() * std, y.double() * std
-        score = self.metric(out, y)
         return (
-            torch.where(there, loss, 0).sum(dim=1).double(),
-            torch.where(there, score, 0).sum(dim=1).double(),
+            torch.where(there, self.loss(out, y), 0).sum(dim=1).double(),
+            torch.where(there, self._score(crew, out, y), 0).sum(dim=1).double(),
             masks,
         )
 
@@ -408,8 +439,6 @@ def _check(store: GraphStore, x: Tensor, replicas: Sequence[Replica], batch_size
         replica.check(store.num_graphs, place)
         if replica.target is not None and not (store.y.dim() == 2 and 0 <= replica.target < store.y.size(1)):
             raise SettingError(f"replica {place} (seed {replica.seed}): there is no target {replica.target}")
-        if set(replica.evaluate) != set(replicas[0].evaluate):
-            raise SettingError("all replicas of a fleet must evaluate parts of the same names")
 
 
 def _targets(store: GraphStore, replicas: Sequence[Replica]) -> tuple[Tensor, Tensor, Tensor]:

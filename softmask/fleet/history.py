@@ -25,7 +25,9 @@ class History:
 
     Args:
         train_loss: ``[replicas, epochs]``, mean loss over the training graphs as they were trained on.
-        loss: by part, ``[replicas, epochs]``, after each epoch.
+        train_metric: ``[replicas, epochs]``, the metric over the training graphs, likewise: with dropout, and with the
+            weights as they were at each batch.
+        loss: by part, ``[replicas, epochs]``, after each epoch; NaN for a replica without that part.
         metric: by part, ``[replicas, epochs]``: accuracy, or mean absolute error.
         weights: one state dict a replica, of the last epoch or of the best.
         epoch: ``[replicas]``, the epoch (from 1) whose weights these are.
@@ -34,6 +36,7 @@ class History:
     """
 
     train_loss: np.ndarray
+    train_metric: np.ndarray
     loss: dict[str, np.ndarray]
     metric: dict[str, np.ndarray]
     weights: list[dict[str, Tensor]]

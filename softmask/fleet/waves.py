@@ -19,6 +19,7 @@ from softmask.fleet.fleet import Fleet, OnEpoch
 from softmask.fleet.history import History, Trouble
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.replica import Replica
+from softmask.fleet.snapshot import Snapshot
 from softmask.nn import SoftMaskGNN
 
 # d-wide vectors a node and layer that a step holds at its peak, and those outside the layers. Measured on an H200:
@@ -44,14 +45,16 @@ def train_in_waves(
     device: torch.device | str = "cpu",
     precision: Precision = "auto",
     memory: int | None = None,
+    snapshots: Path | None = None,
     **options: Any,
 ) -> tuple[History, Tensor, Tensor]:
     """Trains any number of replicas, as many at a time as the memory holds.
 
     The arguments are those of :class:`Fleet` and of :meth:`Fleet.train`, and `memory`, the bytes to use at the most (by
-    default what is free). What a replica learns does not depend on its wave. If the memory runs out all the same, the
-    wave is halved and tried again, with a :class:`SmallerWaveWarning`. With several waves, the epoch given to
-    `on_epoch` is that of all waves together, counted to `epochs`.
+    default what is free), and `snapshots`, a folder for the state of every wave, from which an interrupted training
+    goes on. What a replica learns does not depend on its wave. If the memory runs out all the same, the wave is halved
+    and tried again, with a :class:`SmallerWaveWarning`. With several waves, the epoch given to `on_epoch` is that of
+    all waves together, counted to `epochs`.
 
     Returns:
         The history of all replicas, and the mean and deviation of their targets (see :class:`Fleet`).
@@ -87,7 +90,9 @@ def train_in_waves(
             fleet = Fleet(
                 make_model, store, x, now, batch_size=batch_size, device=device, precision=precision, **options
             )
-            histories.append(fleet.train(epochs, keep=keep, on_epoch=report))
+            name = f"replicas-{done}-{done + len(now)}.safetensors"
+            snapshot = None if snapshots is None else Snapshot(snapshots / name)
+            histories.append(fleet.train(epochs, keep=keep, on_epoch=report, snapshot=snapshot))
             scales.append((fleet.mean.cpu(), fleet.std.cpu()))
         except torch.OutOfMemoryError:
             fits = False
@@ -156,6 +161,7 @@ def _joined(histories: Sequence[History]) -> History:
     first = np.cumsum([0, *(len(h.weights) for h in histories)])
     return History(
         train_loss=np.concatenate([h.train_loss for h in histories]),
+        train_metric=np.concatenate([h.train_metric for h in histories]),
         loss={name: np.concatenate([h.loss[name] for h in histories]) for name in histories[0].loss},
         metric={name: np.concatenate([h.metric[name] for h in histories]) for name in histories[0].metric},
         weights=[w for h in histories for w in h.weights],

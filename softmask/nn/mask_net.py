@@ -5,6 +5,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn.dense.linear import Linear
 
+from softmask.nn.joint import joint_linear
 from softmask.ops import Neighbours, as_neighbours, neighbour_sum
 
 
@@ -54,7 +55,8 @@ class MaskNet(torch.nn.Module):
         """"""  # noqa: D419
         neighbours = as_neighbours(edge_index, x.size(0))
         z = x if mask is None else mask * x
-        seen = torch.cat([self.lin_root(z), neighbour_sum(self.lin_rel(z), neighbours)], dim=-1)
+        root, rel = joint_linear(z, self.lin_root, self.lin_rel)
+        seen = torch.cat([root, neighbour_sum(rel, neighbours)], dim=-1)
         hidden = self.mlp[1](self.mlp[0](seen.relu()))
         return torch.sigmoid(_project(hidden, self.mlp[2]))
 

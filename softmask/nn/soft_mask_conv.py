@@ -8,6 +8,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.nn.resolver import activation_resolver
 
+from softmask.nn.joint import joint_linear
 from softmask.ops import Neighbours, as_neighbours, neighbour_sum
 
 
@@ -61,8 +62,11 @@ class SoftMaskConv(torch.nn.Module):
                 f"a mask per channel needs in_channels equal to out_channels, got {x.size(1)} and {self.out_channels}"
             )
         neighbours = as_neighbours(edge_index, x.size(0))
-        out = self.lin_root(x) + self.lin_rel(neighbour_sum(x, neighbours, mask))
-        return self.act(mask * out)
+        if mask.size(-1) == 1:
+            # One number a node goes through W_rel as the sum does, so both halves of W can be one product.
+            root, rel = joint_linear(x, self.lin_root, self.lin_rel)
+            return self.act(mask * (root + neighbour_sum(rel, neighbours, mask)))
+        return self.act(mask * (self.lin_root(x) + self.lin_rel(neighbour_sum(x, neighbours, mask))))
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.in_channels}, {self.out_channels})"

@@ -170,9 +170,11 @@ class SoftMaskGNN(torch.nn.Module):
             raise ValueError("in_channels=-1 needs floating-point features; give the number of tokens instead")
         if x.is_cuda:
             # The gradient of a look-up adds many rows into few, in any order; that of a product is fixed and faster.
-            kinds = torch.arange(self.lin_in.in_channels, device=x.device)
+            # Its matrix is padded to rows of whole 16 bytes, which the tensor cores want.
+            padding = -self.lin_in.in_channels % 8
+            kinds = torch.arange(self.lin_in.in_channels + padding, device=x.device)
             hot = (x.reshape(x.size(0), -1, 1) == kinds).sum(dim=1).to(self.lin_in.weight.dtype)
-            return self.lin_in(hot)
+            return F.linear(hot, F.pad(self.lin_in.weight, (0, padding)), self.lin_in.bias)
         # A one-hot vector times a matrix is a look-up; the row before the first is the zero vector (token -1).
         table = F.pad(self.lin_in.weight.t(), (0, 0, 1, 0))
         h = F.embedding(x.long() + 1, table)

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from softmask.ops.neighbours import Neighbours
+from softmask.ops.segments import side_by_side
 
 try:
     from softmask.ops import triton_sums
@@ -137,15 +138,10 @@ def _(
     """Replicas side by side are one large graph: replica r owns the nodes from r * nodes on."""
     replicas = info.batch_size
 
-    def batched(t: Tensor | None, dim: int | None) -> Tensor | None:
-        if t is None:
-            return None
-        return t.expand(replicas, *t.shape) if dim is None else t.movedim(dim, 0)
-
     if bits is not None and in_dims[9] is not None:
         raise ValueError("the bit matrices belong to the store and are shared by all replicas")
     x, mask, start, end, base, start_t, end_t, bit_row, size = (
-        batched(t, dim)
+        side_by_side(t, dim, replicas)
         for t, dim in zip(
             (x, mask, start, end, base, start_t, end_t, bit_row, size),
             (*in_dims[:4], *in_dims[5:8], *in_dims[10:12]),

@@ -21,3 +21,10 @@ class Segments(NamedTuple):
 def as_segments(batch: "Tensor | Segments") -> Segments:
     """Brings PyG's ``batch`` vector to :class:`Segments`."""
     return batch if isinstance(batch, Segments) else Segments(batch)
+
+
+def side_by_side(t: Tensor | None, dim: int | None, replicas: int) -> Tensor | None:
+    """An argument of an operator under vmap with the replicas first, whether it is of one replica each or of all."""
+    if t is None:
+        return None
+    return t.expand(replicas, *t.shape) if dim is None else t.movedim(dim, 0)

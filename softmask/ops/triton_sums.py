@@ -35,7 +35,7 @@ class CsrConfig(NamedTuple):
     warps: int = 4
     depth: int = 2
     near: int = 2
-    hub: int = 128
+    hub: int = 32
     far: int = 8
 
 
@@ -84,7 +84,7 @@ def csr_sum(
     """
     x, mask, kind = _rows_and_mask(x, mask)
     nodes, channels = x.shape
-    out = torch.empty_like(x)
+    out = x.new_empty(nodes, channels)
     if out.numel() == 0:
         return out
     start, end, col = start.contiguous(), end.contiguous(), col.contiguous()
@@ -101,7 +101,7 @@ def csr_sum(
         _csr_kernel[grid](
             x, x if mask is None else mask, start, end, col, start if base is None else base, out,
             nodes, hub_programs,
-            CHANNELS=channels, BASE=base is not None, MASK=kind, ACC=_accumulator(x), WIDTH=width,
+            CHANNELS=channels, STRIDE=x.stride(0), BASE=base is not None, MASK=kind, ACC=_accumulator(x), WIDTH=width,
             ROWS=rows, NEAR=config.near,
             HUBS=hubs, HUB=config.hub, ABREAST=abreast, FAR=config.far, SCAN=scan,
             num_warps=config.warps,
@@ -154,7 +154,7 @@ def bits_sum(
     nodes, channels = x.shape
     if nodes % replicas:
         raise ValueError(f"{nodes} nodes are not {replicas} replicas of equally many")
-    out = torch.empty_like(x)
+    out = x.new_empty(nodes, channels)
     if out.numel() == 0:
         return out
     if bits.numel() == 0:
@@ -168,7 +168,7 @@ def bits_sum(
         _bits_kernel[(replicas * tiles * blocks,)](
             x, x if mask is None else mask, bits, bit_row, base, size, out,
             nodes // replicas, tiles, blocks,
-            CHANNELS=channels, MASK=kind, PIECES=_pieces(x.dtype, precision),
+            CHANNELS=channels, STRIDE=x.stride(0), MASK=kind, PIECES=_pieces(x.dtype, precision),
             ONE=0x3C00 if x.dtype == torch.float16 else 0x3F80,  # the bits of 1 in float16 and bfloat16
             WIDTH=width, ROWS=config.rows, HALVES=config.columns // 32,
             num_warps=config.warps, num_stages=config.stages,
@@ -207,38 +207,12 @@ def segment_sum(x: Tensor, first: Tensor, last: Tensor, dtype: torch.dtype | Non
     return _segments(parts, ends[:-1], ends[1:], out, 1)
 
 
-def segment_spread(y: Tensor, batch: Tensor) -> Tensor:
-    """The transpose of :func:`segment_sum`: each node takes its graph's row, a node of graph -1 takes zero.
-
-    Args:
-        y: ``[graphs, channels]``.
-        batch: ``[nodes]``, the graph of each node, negative for padding.
-
-    Returns:
-        ``[nodes, channels]``.
-    """
-    y, batch = y.contiguous(), batch.contiguous()
-    nodes, channels = batch.numel(), y.size(1)
-    out = y.new_empty(nodes, channels)
-    if out.numel() == 0:
-        return out
-    if y.size(0) == 0:
-        return out.zero_()
-    width = min(triton.next_power_of_2(channels), 256)
-    rows = max(4096 // width, 1)
-    with torch.cuda.device_of(y):
-        _spread_kernel[(triton.cdiv(nodes, rows), triton.cdiv(channels, width))](
-            y, batch, out, nodes, CHANNELS=channels, WIDTH=width, ROWS=rows, num_warps=4
-        )
-    return out
-
-
 @triton.jit
 def _csr_kernel(
     x, mask, start, end, col, base, out,
     nodes, hub_programs,
-    CHANNELS: tl.constexpr, BASE: tl.constexpr, MASK: tl.constexpr, ACC: tl.constexpr, WIDTH: tl.constexpr,
-    ROWS: tl.constexpr, NEAR: tl.constexpr,
+    CHANNELS: tl.constexpr, STRIDE: tl.constexpr, BASE: tl.constexpr, MASK: tl.constexpr, ACC: tl.constexpr,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, NEAR: tl.constexpr,
     HUBS: tl.constexpr, HUB: tl.constexpr, ABREAST: tl.constexpr, FAR: tl.constexpr, SCAN: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
@@ -263,7 +237,7 @@ def _csr_kernel(
                     following = tl.load(col + first + ahead, mask=ahead < count, other=0)
                     source = origin + local
                     ok = (j + step < count) & (source != hub)
-                    total += _rows_sum(x, mask, source, ok, channel, CHANNELS, MASK, ACC)
+                    total += _rows_sum(x, mask, source, ok, channel, CHANNELS, STRIDE, MASK, ACC)
                     local = following
                 at = hub.to(tl.int64) * CHANNELS + channel
                 tl.store(out + at, tl.sum(total, 0).to(out.dtype.element_ty), mask=channel < CHANNELS)
@@ -284,7 +258,7 @@ def _csr_kernel(
             step = j + tl.arange(0, NEAR)
             ok = step[None, :] < degree[:, None]
             source = origin[:, None] + tl.load(col + first[:, None] + step[None, :], mask=ok, other=0)
-            total += _rows_sum(x, mask, source, ok & (source != row[:, None]), channel, CHANNELS, MASK, ACC)
+            total += _rows_sum(x, mask, source, ok & (source != row[:, None]), channel, CHANNELS, STRIDE, MASK, ACC)
         at = row.to(tl.int64)[:, None] * CHANNELS + channel[None, :]
         real = channel < CHANNELS
         tl.store(out + at, total.to(out.dtype.element_ty), mask=light[:, None] & real[None, :])
@@ -296,18 +270,21 @@ def _at_rows(array, row, nodes):
 
 
 @triton.jit
-def _rows_sum(x, mask, source, ok, channel, CHANNELS: tl.constexpr, MASK: tl.constexpr, ACC: tl.constexpr):
+def _rows_sum(
+    x, mask, source, ok, channel,
+    CHANNELS: tl.constexpr, STRIDE: tl.constexpr, MASK: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
     """The sum over the second axis of the masked rows `source` of x.
 
     Warps are laid over the first axis before the second, so a thread has all numbers it adds.
     """
-    at = source[:, :, None] * CHANNELS + channel[None, None, :]
-    inside = ok[:, :, None] & (channel < CHANNELS)[None, None, :]
-    part = tl.load(x + at, mask=inside, other=0).to(ACC)
+    channels = channel[None, None, :]
+    inside = ok[:, :, None] & (channels < CHANNELS)
+    part = tl.load(x + source[:, :, None] * STRIDE + channels, mask=inside, other=0).to(ACC)
     if MASK == 1:
         part *= tl.load(mask + source, mask=ok, other=0).to(ACC)[:, :, None]
     if MASK == 2:
-        part *= tl.load(mask + at, mask=inside, other=0).to(ACC)
+        part *= tl.load(mask + source[:, :, None] * CHANNELS + channels, mask=inside, other=0).to(ACC)
     return tl.sum(part, 1)
 
 
@@ -315,7 +292,7 @@ def _rows_sum(x, mask, source, ok, channel, CHANNELS: tl.constexpr, MASK: tl.con
 def _bits_kernel(
     x, mask, bits, bit_row, base, size, out,
     nodes, tiles, blocks,
-    CHANNELS: tl.constexpr, MASK: tl.constexpr, PIECES: tl.constexpr, ONE: tl.constexpr,
+    CHANNELS: tl.constexpr, STRIDE: tl.constexpr, MASK: tl.constexpr, PIECES: tl.constexpr, ONE: tl.constexpr,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
     # The channel blocks of one tile of rows run side by side and share its rows of x in the L2 cache.
@@ -359,10 +336,10 @@ def _bits_kernel(
 
         source = column + step
         ok = source < stop
-        at = source.to(tl.int64)[:, None] * CHANNELS + channel[None, :]
         inside = ok[:, None] & real[None, :]
-        part = tl.load(x + at, mask=inside, other=0)
+        part = tl.load(x + source.to(tl.int64)[:, None] * STRIDE + channel[None, :], mask=inside, other=0)
         if MASK == 2:
+            at = source.to(tl.int64)[:, None] * CHANNELS + channel[None, :]
             part = (part.to(tl.float32) * tl.load(mask + at, mask=inside, other=0).to(tl.float32)).to(part.dtype)
         if PIECES == 1:
             if MASK == 1:
@@ -405,18 +382,6 @@ def _segment_kernel(
     tl.store(out + at, tl.sum(total, 0).to(out.dtype.element_ty), mask=real)
 
 
-@triton.jit
-def _spread_kernel(y, batch, out, nodes, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    channel = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    real = channel < CHANNELS
-    graph = tl.load(batch + row, mask=row < nodes, other=-1).to(tl.int64)
-    at = graph[:, None] * CHANNELS + channel[None, :]
-    value = tl.load(y + at, mask=(graph >= 0)[:, None] & real[None, :], other=0)
-    at = row.to(tl.int64)[:, None] * CHANNELS + channel[None, :]
-    tl.store(out + at, value, mask=(row < nodes)[:, None] & real[None, :])
-
-
 def _segments(x: Tensor, first: Tensor, last: Tensor, out: Tensor, split: int) -> Tensor:
     channels = x.size(1)
     # 128 channels of float32 are one 16-byte load a lane; 32 rows of them in flight.
@@ -452,7 +417,9 @@ def _split(nodes: int, graphs: int, blocks: int, programs: int) -> int:
 
 
 def _rows_and_mask(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, int]:
-    x = x.contiguous()
+    # Rows may lie apart, as those of one half of a product do, but each must be in one piece and begin at 16 bytes.
+    aligned = x.stride(1) == 1 and x.stride(0) % 8 == 0 and x.storage_offset() % 8 == 0
+    x = x if aligned else x.contiguous()
     if mask is None:
         return x, None, _NO_MASK
     if mask.dim() != 2 or mask.size(0) != x.size(0) or mask.size(1) not in (1, x.size(1)):

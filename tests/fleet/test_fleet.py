@@ -9,6 +9,7 @@ from softmask.data.convert import with_targets
 from softmask.data.synthetic import motif
 from softmask.errors import SettingError
 from softmask.fleet import Fleet, Replica
+from softmask.fleet.snapshot import Snapshot
 from softmask.nn import SoftMaskGNN
 from softmask.ops import graph_sum, neighbour_sum
 
@@ -199,8 +200,6 @@ def test_other_bad_input(store):
         _fleet(store, [])
     with pytest.raises(SettingError, match="unknown loss"):
         _fleet(store, _replicas(1), loss="hinge")
-    with pytest.raises(SettingError, match="same names"):
-        _fleet(store, [*_replicas(1), Replica(0, [0])])
     with pytest.raises(SettingError, match="no such part"):
         _fleet(store, _replicas(1)).train(1, keep="valid")
     with pytest.raises(SettingError, match="epochs"):
@@ -335,3 +334,64 @@ def test_targets_and_losses_that_do_not_fit(store):
     for wrong in ({"weight_decay": -1.0}, {"weight_decay": float("nan")}, {"lr": float("inf")}):
         with pytest.raises(SettingError, match=r"weight_decay|learning rate"):
             _fleet(store, [Replica(0, ids, **wrong)])
+
+
+def test_a_replica_may_lack_a_part(store):
+    with_part, without = _replicas(1)[0], Replica(7, np.arange(30))
+    history = _fleet(store, [with_part, without]).train(3)
+    alone = _fleet(store, [with_part]).train(3)
+    np.testing.assert_allclose(history.metric["test"][0], alone.metric["test"][0])
+    assert np.isnan(history.metric["test"][1]).all()
+    assert not history.troubles
+
+
+def test_the_training_metric_is_taken_while_training(store):
+    """Without dropout and with a rate of almost nothing it is the metric of the training part."""
+    ids = np.arange(40)
+    history = _fleet(store, [Replica(0, ids, {"all": ids}, lr=1e-12)], dropout=0.0).train(2)
+    np.testing.assert_allclose(history.train_metric, history.metric["all"])
+    np.testing.assert_allclose(history.train_loss, history.loss["all"], atol=1e-9)
+
+
+class _Cut(Exception):
+    pass
+
+
+@pytest.mark.parametrize("keep", ["last", "test"])
+def test_a_training_goes_on_from_a_snapshot_as_if_it_had_not_stopped(store, tmp_path, keep):
+    whole = _fleet(store, _replicas(3), "float32").train(6, keep=keep)
+
+    def cut(epoch, metrics):
+        if epoch == 4:
+            raise _Cut
+
+    snapshot = Snapshot(tmp_path / "state.safetensors", every=0.0)
+    with pytest.raises(_Cut):
+        _fleet(store, _replicas(3), "float32").train(6, keep=keep, on_epoch=cut, snapshot=snapshot)
+    seen = []
+    again = _fleet(store, _replicas(3), "float32").train(
+        6, keep=keep, on_epoch=lambda epoch, metrics: seen.append(epoch), snapshot=snapshot
+    )
+    assert seen == [4, 5, 6]
+    for name in ("train_loss", "train_metric", "epoch"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(whole, name))
+    np.testing.assert_array_equal(again.loss["test"], whole.loss["test"])
+    assert all(_difference(a, b) == 0 for a, b in zip(again.weights, whole.weights))
+
+
+def test_a_snapshot_of_another_training_or_a_damaged_one_is_not_used(store, tmp_path):
+    path = tmp_path / "state.safetensors"
+    _fleet(store, _replicas(2)).train(2, snapshot=Snapshot(path))
+
+    def epochs(replicas, epochs=2):
+        seen = []
+        _fleet(store, replicas).train(epochs, on_epoch=lambda e, _: seen.append(e), snapshot=Snapshot(path, every=99))
+        return seen
+
+    assert epochs(_replicas(2)) == []  # finished already
+    saved = path.read_bytes()
+    assert epochs(_replicas(2), 3) == [1, 2, 3]
+    path.write_bytes(saved)
+    assert epochs(_replicas(3)[1:]) == [1, 2]
+    path.write_bytes(saved[: len(saved) // 2])
+    assert epochs(_replicas(2)) == [1, 2]

@@ -1,0 +1,62 @@
+"""The state of a training in the middle, on disk: from it the training goes on as if it had never stopped."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+
+import torch
+from torch import Tensor
+
+from softmask.atomic import atomic_path
+from softmask.fleet.replica import Replica
+
+
+class Snapshot:
+    """A file that holds the last saved state of one fleet's training.
+
+    Args:
+        path: the file; it need not exist.
+        every: seconds between two saves.
+    """
+
+    def __init__(self, path: str | Path, every: float = 30.0):
+        self.path = Path(path)
+        self.every = every
+        self.saved = monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        return monotonic() - self.saved >= self.every
+
+    def save(self, state: dict[str, Tensor], fingerprint: str) -> None:
+        """Writes the state, in the place of the last one."""
+        from safetensors.torch import save_file
+
+        with atomic_path(self.path) as temporary:
+            save_file({name: t.cpu().contiguous() for name, t in state.items()}, temporary, {"of": fingerprint})
+        self.saved = monotonic()
+
+    def load(self, fingerprint: str) -> dict[str, Tensor] | None:
+        """The saved state, if there is one of this very training."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                if (file.metadata() or {}).get("of") != fingerprint:
+                    return None
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError):
+            return None
+
+
+def fingerprint(replicas: Sequence[Replica], flat: Tensor, more: str) -> str:
+    """Tells trainings apart: by their replicas, their initial weights, and what else the caller names."""
+    digest = hashlib.sha256(more.encode())
+    for r in replicas:
+        rates = (r.seed, r.lr, r.decay, r.decay_every, r.dropout, r.weight_decay, r.target)
+        digest.update(repr(rates).encode())
+        for name, ids in [("train", r.train), *sorted(r.evaluate.items())]:
+            digest.update(name.encode() + torch.as_tensor(ids).long().numpy().tobytes())
+    digest.update(flat.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()
