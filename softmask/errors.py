@@ -19,3 +19,7 @@ class ModelFileError(SoftmaskError):
 
 class SettingError(SoftmaskError):
     """A setting that makes no sense, alone or with the data at hand."""
+
+
+class StudyInterrupted(Exception):
+    """A study was asked to stop. What it has so far is saved, and the same command goes on from there."""

@@ -1,119 +1,142 @@
 """softmask evaluate"""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from softmask.cli import options
-from softmask.cli.interrupt import stop_on_interrupt
-from softmask.cli.progress import epoch_bar
+from softmask.cli import options, study
+from softmask.errors import SettingError
 
 
 def evaluate(
     data: options.Data,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="[b]fair[/b]: a validation part inside each training part chooses the epoch. [b]paper[/b]: the epoch "
+            "that is best on the test folds, as papers report it, which flatters. [b]both[/b]: both, and the gap "
+            "between them. [b]holdout[/b]: one training, validation and test part."
+        ),
+    ] = "fair",
     folds: Annotated[int, typer.Option(help="Into how many parts the graphs are split.")] = 10,
     runs: Annotated[int, typer.Option(help="How many times, each with new folds and new weights.")] = 1,
-    variant: options.Variant = "smg-jk",
-    hidden: options.Hidden = 64,
-    layers: options.Layers = 3,
-    epochs: options.Epochs = 200,
-    lr: options.Rate = 1e-3,
-    decay: options.Decay = 1.0,
-    decay_every: options.DecayEvery = 50,
-    batch_size: options.BatchSize = 128,
-    dropout: options.Dropout = 0.5,
-    readout: options.Readout = "sum",
-    attributes: options.Attributes = False,
+    repeats: Annotated[int, typer.Option(help="Trainings for each fold of the fair protocol, averaged.")] = 3,
+    source: options.Source = None,
+    variant: options.Variant = None,
+    hidden: options.Hidden = None,
+    layers: options.Layers = None,
+    epochs: options.Epochs = None,
+    lr: options.Rate = None,
+    decay: options.Decay = None,
+    decay_every: options.DecayEvery = None,
+    batch_size: options.BatchSize = None,
+    dropout: options.Dropout = None,
+    readout: options.Readout = None,
+    attributes: options.Attributes = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Choose the settings too, for each fold on its validation part, from a grid: a TOML file, or bio, "
+            "social, quick or paper.",
+        ),
+    ] = None,
+    sample: Annotated[int | None, typer.Option(help="Try only so many points of the grid, drawn by seed.")] = None,
+    halving: Annotated[bool, typer.Option("--halving", help="Drop the worse settings of the grid early.")] = False,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop early: so many epochs without a better validation score.")
+    ] = None,
+    validation: Annotated[float, typer.Option(help="Share of a training part that chooses.")] = 0.1,
+    fold_files: Annotated[
+        Path | None, typer.Option(help="Given folds: a folder with a file of test graphs for each, or one JSON file.")
+    ] = None,
+    ratios: Annotated[str, typer.Option(help="Of training, validation and test part, for holdout.")] = "0.8,0.1,0.1",
+    train_ids: Annotated[Path | None, typer.Option(help="For holdout: file with the graphs to train on.")] = None,
+    validation_ids: Annotated[Path | None, typer.Option(help="For holdout: file with those that choose.")] = None,
+    test_ids: Annotated[Path | None, typer.Option(help="For holdout: file with those to test on.")] = None,
     seed: options.Seed = 0,
-    device: options.Device = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder of the study; by default one under studies, named by the question."),
+    ] = None,
+    fresh: study.Fresh = False,
+    weights: Annotated[bool, typer.Option("--weights", help="Keep the final weights of all models.")] = False,
+    tensorboard: study.TensorBoard = False,
+    device: study.Devices = "auto",
+    precision: options.Precision = "auto",
+    executor: study.Runner = "local",
+    address: study.Address = None,
+    jobs: study.Jobs = 1,
     data_dir: options.DataDir = None,
     as_json: options.Json = False,
 ) -> None:
-    """Cross-validate a model: how good is it on graphs it has not seen?
+    """How good is a model on graphs it has not seen?
 
-    All folds of all runs train together. The score is taken after the last epoch, on the fold that was held out; no
-    epoch or setting is chosen on it. The input features (which labels and degrees there are) are taken from all graphs
-    of the set, as in the paper; their classes are not looked at for that.
+    All folds of all runs train together. The study's folder keeps every number of every epoch; if the command is
+    interrupted, or killed, the same command goes on where it stopped. The input features (which labels and degrees
+    there are) are taken from all graphs of the set, as in the paper; their classes are not looked at for that.
 
-    [b]Example:[/b] softmask evaluate PROTEINS --variant smg --folds 10 --epochs 100
+    [b]Example:[/b] softmask evaluate PROTEINS --variant smg --protocol both --runs 10
     """
-    import json
-    import sys
-
-    from rich.console import Console
-    from rich.table import Table
-
     from softmask.data.catalog import open_data
-    from softmask.device import pick_device
-    from softmask.study.cross_validation import cross_validate
-    from softmask.study.provenance import provenance
-    from softmask.study.settings import Settings
+    from softmask.study.ask import ask
 
-    settings = Settings(
-        variant=variant,
-        hidden=hidden,
-        layers=layers,
-        epochs=epochs,
-        lr=lr,
-        decay=decay,
-        decay_every=decay_every,
-        batch_size=batch_size,
-        dropout=dropout,
-        readout=readout,  # type: ignore[arg-type]
-        attributes=attributes,
-    )
-    picked = pick_device(device)
+    if protocol == "tune":
+        raise SettingError("to choose settings without testing them, use softmask tune")
     store = open_data(data, data_dir)
-    classes = store.y is not None and not store.y.is_floating_point()
-    what, scale, unit = ("accuracy", 100, " %") if classes else ("mean absolute error", 1, "")
-    with stop_on_interrupt() as stop, epoch_bar(f"{runs} x {folds} folds", epochs) as bar:
-        result = cross_validate(
-            store,
-            settings,
-            folds=folds,
-            runs=runs,
-            seed=seed,
-            device=str(picked),
-            on_epoch=lambda epoch, metric: (
-                bar(epoch, lambda: f"{what} {scale * metric.mean():.1f}{unit}") or stop.asked
-            ),
-        )
-    mean, deviation = float(result.metric.mean()), float(result.metric.std(axis=1).mean())
-    if as_json:
-        record = {
-            "data": store.info.get("name", data),
-            "data_hash": store.content_hash(),
-            "settings": settings.to_json(),
-            "metric": what,
-            "mean": mean,
-            "std_over_folds": deviation,
-            "folds": result.metric.tolist(),
-            "epochs": result.curve.shape[-1],
-            "interrupted": result.interrupted,
-            "troubles": [str(t) for t in result.troubles],
-            "provenance": provenance(device=str(picked), seed=seed),
-        }
-        print(json.dumps(record))
-    else:
-        console = Console()
-        table = Table(title=f"{variant} on {store.info.get('name', data)}: {what} on the held-out fold")
-        table.add_column("run", justify="right")
-        for fold in range(1, folds + 1):
-            table.add_column(f"{fold}", justify="right")
-        table.add_column("mean", justify="right", style="bold")
-        digits = 1 if classes else 4
-        for run, row in enumerate(result.metric):
-            cells = [f"{scale * v:.{digits}f}" for v in row]
-            table.add_row(f"{seed + run}", *cells, f"{scale * row.mean():.{digits}f}")
-        console.print(table)
-        console.print(
-            f"{what} [b]{scale * mean:.{digits}f}{unit}[/b], standard deviation over folds "
-            f"{scale * deviation:.{digits}f}; after epoch {result.curve.shape[-1]}, none chosen",
-            highlight=False,
-        )
-        for trouble in result.troubles:
-            console.print(f"[yellow]warning:[/] {trouble}", highlight=False)
-    if result.interrupted:
-        done = result.curve.shape[-1]
-        print(f"interrupted: these are the scores after {done} of {epochs} epochs", file=sys.stderr)
-        raise typer.Exit(130)
+    given = {
+        "variant": variant,
+        "hidden": hidden,
+        "layers": layers,
+        "epochs": epochs,
+        "lr": lr,
+        "decay": decay,
+        "decay_every": decay_every,
+        "batch_size": batch_size,
+        "dropout": dropout,
+        "readout": readout,
+        "attributes": attributes,
+    }
+    name = store.info.get("name", data)
+    base = options.settings_of(source, name, given)
+    study_ = ask(
+        store,
+        base if grid is None else options.grid_of(grid, name, sample, seed, base),
+        protocol=protocol,
+        folds=folds,
+        runs=runs,
+        repeats=repeats,
+        validation=validation,
+        patience=patience,
+        halving=halving,
+        given=_given(protocol, fold_files, {"train": train_ids, "validation": validation_ids, "test": test_ids}, store),
+        ratios=_numbers(ratios),
+        seed=seed,
+        precision=precision,
+        jobs=jobs,
+        folder=out,
+        weights=weights,
+    )
+    study.tell(study.run_study(study_, executor, address, device, fresh, tensorboard), as_json)
+
+
+def _given(protocol, fold_files, parts, store):  # type: ignore[no-untyped-def]
+    """Folds or parts that stand in files, if any."""
+    from softmask.data.fold_files import read_folds, read_parts
+
+    parts = {name: path for name, path in parts.items() if path is not None}
+    if parts and protocol != "holdout":
+        raise SettingError("--train-ids, --validation-ids and --test-ids belong to --protocol holdout")
+    if fold_files is not None and protocol == "holdout":
+        raise SettingError("--fold-files belongs to the protocols with folds; holdout takes --train-ids and so on")
+    if parts:
+        return [read_parts(parts, store.num_graphs)]
+    return None if fold_files is None else read_folds(fold_files, store.num_graphs)
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise SettingError(f"--ratios {text!r}: expected numbers with commas between, such as 0.8,0.1,0.1") from None

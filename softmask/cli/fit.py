@@ -1,8 +1,10 @@
 """softmask fit"""
 
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,17 +18,21 @@ from softmask.errors import SettingError
 def fit(
     data: options.Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write (.safetensors).")],
-    variant: options.Variant = "smg-jk",
-    hidden: options.Hidden = 64,
-    layers: options.Layers = 3,
-    epochs: options.Epochs = 200,
-    lr: options.Rate = 1e-3,
-    decay: options.Decay = 1.0,
-    decay_every: options.DecayEvery = 50,
-    batch_size: options.BatchSize = 128,
-    dropout: options.Dropout = 0.5,
-    readout: options.Readout = "sum",
-    attributes: options.Attributes = False,
+    source: options.Source = None,
+    variant: options.Variant = None,
+    hidden: options.Hidden = None,
+    layers: options.Layers = None,
+    epochs: options.Epochs = None,
+    lr: options.Rate = None,
+    decay: options.Decay = None,
+    decay_every: options.DecayEvery = None,
+    batch_size: options.BatchSize = None,
+    dropout: options.Dropout = None,
+    readout: options.Readout = None,
+    attributes: options.Attributes = None,
+    holdout: Annotated[
+        float, typer.Option(help="Share of the graphs that are not trained on, but scored after every epoch.")
+    ] = 0.0,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     data_dir: options.DataDir = None,
@@ -36,35 +42,53 @@ def fit(
 
     Ctrl-C ends the training after the current epoch and writes the model as far as it got.
 
+    Started by torchrun, all processes train the one model together on a set that may be larger than a device: each
+    reads its own share of the graphs. The first process prints and writes.
+
     [b]Example:[/b] softmask fit MUTAG --variant m-smg-jk --epochs 300 --out mutag.safetensors
+
+    [b]Example:[/b] torchrun --nproc-per-node 4 -m softmask fit large.safetensors --out model.safetensors
     """
-    check_writable(out)
+    from softmask.fleet.ranks import is_first, world_size
+
+    if is_first():
+        check_writable(out)
     from softmask.data.catalog import open_data
-    from softmask.estimator import SoftMaskClassifier, SoftMaskRegressor
 
     store = open_data(data, data_dir)
     if store.y is None:
         raise SettingError(f"{data} has no graph labels or targets to learn")
-    kind = SoftMaskRegressor if store.y.is_floating_point() else SoftMaskClassifier
-    model = kind(
-        variant=variant,
-        hidden=hidden,
-        layers=layers,
-        epochs=epochs,
-        lr=lr,
-        decay=decay,
-        decay_every=decay_every,
-        batch_size=batch_size,
-        dropout=dropout,
-        readout=readout,
-        attributes=attributes,
-        seed=seed,
-        device=device,
-    )
-    with stop_on_interrupt() as stop, epoch_bar(f"training {variant}", epochs) as bar:
-        model.fit(store, on_epoch=lambda epoch, metrics: bar(epoch, lambda: "") or stop.asked)
-    model.save(out)
-    summary = {**model.trained_.summary, "model": str(out), "variant": variant, "troubles": model.troubles_}
+    given = {
+        "variant": variant,
+        "hidden": hidden,
+        "layers": layers,
+        "epochs": epochs,
+        "lr": lr,
+        "decay": decay,
+        "decay_every": decay_every,
+        "batch_size": batch_size,
+        "dropout": dropout,
+        "readout": readout,
+        "attributes": attributes,
+    }
+    settings = options.settings_of(source, store.info.get("name", data), given)
+    epochs = settings.epochs
+    with stop_on_interrupt() as stop, _bar(f"training {settings.variant}", epochs, is_first()) as bar:
+
+        def on_epoch(epoch: int, metrics: dict) -> bool:
+            bar(epoch, lambda: "".join(f"{part} {float(metric[0]):.4f}" for part, metric in metrics.items()))
+            return stop.asked
+
+        if world_size() > 1 or holdout:
+            trained, troubles = _fit_large(store, settings, seed, device, on_epoch, holdout)
+        else:
+            trained, troubles = _fit(store, settings, seed, device, on_epoch)
+    if not is_first():
+        return
+    from softmask.model_file import save_model
+
+    save_model(trained, out)
+    summary = {**trained.summary, "model": str(out), "variant": settings.variant, "troubles": troubles}
     _report(summary, as_json)
     if summary["interrupted"]:
         print(
@@ -72,6 +96,29 @@ def fit(
             file=sys.stderr,
         )
         raise typer.Exit(130)
+
+
+def _bar(what: str, epochs: int, shown: bool) -> AbstractContextManager[Callable[[int, Callable[[], str]], None]]:
+    return epoch_bar(what, epochs) if shown else nullcontext(lambda epoch, note: None)
+
+
+def _fit(store: Any, settings: Any, seed: int, device: str, on_epoch: Any) -> tuple[Any, list[str]]:
+    from softmask.estimator import SoftMaskClassifier, SoftMaskRegressor
+
+    kind = SoftMaskRegressor if store.y.is_floating_point() else SoftMaskClassifier
+    model = kind(**settings.to_json(), seed=seed, device=device).fit(store, on_epoch=on_epoch)
+    return model.trained_, model.troubles_
+
+
+def _fit_large(
+    store: Any, settings: Any, seed: int, device: str, on_epoch: Any, holdout: float
+) -> tuple[Any, list[str]]:
+    from softmask.fit_large import fit_large
+    from softmask.fleet.ranks import joined_ranks
+
+    with joined_ranks(device) as ranks:
+        fitted = fit_large(store, settings, ranks, seed, holdout, on_epoch=on_epoch)
+    return fitted.trained, [str(trouble) for trouble in fitted.history.troubles]
 
 
 def _report(summary: dict, as_json: bool) -> None:
@@ -88,6 +135,10 @@ def _report(summary: dict, as_json: bool) -> None:
         f"training loss {summary['train_loss']:.4f}",
         highlight=False,
     )
+    for score in ("test_accuracy", "test_mean_absolute_error"):
+        if score in summary:
+            name = score.replace("_", " ")
+            console.print(f"{name} {summary[score]:.4f} on {summary['test_graphs']} held-out graphs", highlight=False)
     for trouble in summary["troubles"]:
         console.print(f"[yellow]warning:[/] {trouble}", highlight=False)
     console.print(f"wrote {summary['model']}", highlight=False, soft_wrap=True)

@@ -9,6 +9,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -35,5 +36,26 @@ def epoch_bar(what: str, epochs: int) -> Iterator[Callable[[int, Callable[[], st
             if not progress.disable and (epoch == epochs or monotonic() - shown > 0.2):
                 shown = monotonic()
                 progress.update(task, completed=epoch, note=note())
+
+        yield update
+
+
+@contextmanager
+def study_bar() -> Iterator[Callable[[str, int, int, int, int], None]]:
+    """Gives a function to call now and then with a stage, its finished jobs, its jobs, an epoch and its epochs."""
+    console = Console(stderr=True)
+    columns = (
+        *(TextColumn("[b]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs")),
+        *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def update(stage: str, finished: int, jobs: int, epoch: int, epochs: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=jobs * epochs)
+            many = f", job {min(finished + 1, jobs)} of {jobs}" if jobs > 1 else ""
+            done = finished * epochs + epoch
+            progress.update(tasks[stage], completed=done, description=f"{stage}{many}")
 
         yield update

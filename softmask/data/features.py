@@ -74,6 +74,8 @@ class Features:
         table = torch.cat(scaled, dim=1) if scaled else torch.zeros(store.num_nodes, 0, dtype=torch.float64)
         mean = table.mean(dim=0)
         std = (table - mean).square().mean(dim=0).sqrt()
+        # Said exactly: the mean of a constant is often not quite that constant.
+        std[(table == table[:1]).all(dim=0)] = 0
         return cls(
             kind=kind,
             attributes=attributes,

@@ -17,6 +17,8 @@ FORMAT_VERSION = 1
 KEY = "softmask"
 """All metadata is one JSON text under this key: safetensors writes several keys in random order."""
 _MAX_HEADER = 100_000_000  # safetensors' own limit
+# Nodes whose neighbours are checked at once: a set may be larger than the memory.
+_PIECE = 65536
 
 _DTYPES: dict[str, tuple[torch.dtype, ...]] = {
     "node_ptr": (torch.int64,),
@@ -170,9 +172,12 @@ def _check(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None
             need(len(shape) == dims and shape[0] == rows, f"{name} has shape {shape}, expected {rows} rows")
     size = torch.repeat_interleave(tensors["node_ptr"].diff(), tensors["node_ptr"].diff()).int()
     for _, name, _ in pointers[1:]:
-        if edges:
-            col, limit = tensors[name], torch.repeat_interleave(size, tensors[f"row_ptr{name[3:]}"].diff())
-            need(int(col.min()) >= 0 and bool((col < limit).all()), f"{name} leads out of a graph")
+        col, starts = tensors[name], tensors[f"row_ptr{name[3:]}"]
+        for first in range(0, nodes, _PIECE):
+            piece = starts[first : first + _PIECE + 1]
+            entries = col[int(piece[0]) : int(piece[-1])]
+            limit = torch.repeat_interleave(size[first : first + _PIECE], piece.diff())
+            need(bool(((entries >= 0) & (entries < limit)).all()), f"{name} leads out of a graph")
     for known, array in (("classes", "y"), ("roles", "node_role")):
         index = tensors.get(array)
         if index is not None and not index.is_floating_point() and index.numel():

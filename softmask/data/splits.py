@@ -92,6 +92,39 @@ def holdout(y: Any, ratios: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) ->
     return parts
 
 
+def inner_validation(y: Any, train_ids: Any, share: float = 0.1, seed: int = 0) -> tuple[Ids, Ids]:
+    """Takes a validation part out of the graphs to train on, by :func:`holdout`.
+
+    With classes, it holds them in about the same shares, and each of them at least once: a part without every class
+    could not choose between models that differ on the missing one.
+
+    Args:
+        y: classes or floating-point targets of all graphs, as for :func:`stratified_folds`.
+        train_ids: the graphs to take from.
+        share: of the graphs to take from, how many go to the validation part.
+        seed: any integer from 0 to 2**32 - 1.
+
+    Returns:
+        The graphs that remain to train on and those of the validation part, int64 and ascending.
+    """
+    y = _targets(y)
+    ids = np.sort(np.asarray(train_ids, dtype=np.int64))
+    if not 0 < share < 1:
+        raise SettingError(f"a validation part of share {share!r}: must lie between 0 and 1")
+    if len(ids) == 0:
+        raise SettingError("no graphs to take a validation part from")
+    train, validation = (ids[part] for part in holdout(y[ids], (1 - share, share), seed))
+    if not _regression(y):
+        missing = np.setdiff1d(y[ids], y[validation])
+        if missing.size:
+            raise SettingError(
+                f"a validation part without every class: class {missing[0]} has {(y[ids] == missing[0]).sum()} of "
+                f"{len(ids)} graphs to train on, and none of them would be in a share of {share:g}; use a larger "
+                "share or leave the class out"
+            )
+    return train, validation
+
+
 def _targets(y: Any) -> np.ndarray:
     # A tensor of classes may lie on a device.
     values = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)

@@ -35,7 +35,7 @@ _MANY_NEIGHBOURS = 64
 _CACHE, _CACHE_HALF = 2 * 2**20, 8 * 2**20
 _SHUFFLE, _DROPOUT = 1, 2
 # What a training's state consists of.
-_STATE = ("flat", "mean", "square", "steps", "epoch", "record", "best", "best_score", "best_epoch")
+_STATE = ("flat", "mean", "square", "steps", "epoch", "record", "best_score", "best_epoch", "best")
 
 # Called after every epoch with its number (from 1) and the metrics by part; True ends the training.
 OnEpoch = Callable[[int, dict[str, Tensor]], bool | None]
@@ -206,6 +206,7 @@ class Fleet:
         keep: str = "last",
         on_epoch: OnEpoch | None = None,
         snapshot: Snapshot | None = None,
+        patience: tuple[str, int] | None = None,
     ) -> History:
         """Trains all replicas.
 
@@ -216,6 +217,8 @@ class Fleet:
                 device; to look at their values is to wait for the device. If it returns True, the training ends.
             snapshot: where to save the training now and then, and at its end; if it holds a state of this very
                 training, the training goes on from there. The weights it starts from must be fresh.
+            patience: a part and a number of epochs; the training ends when the metric of that part has not improved
+                for so many epochs in any replica.
         """
         if epochs < 1:
             raise SettingError(f"epochs must be at least 1, got {epochs}")
@@ -226,20 +229,23 @@ class Fleet:
             *(t for part in self.parts.values() for t in (part.loss, part.metric, part.mask)),
         ]
         record = torch.zeros(epochs, len(rows), len(self.replicas), device=self.device, dtype=torch.float64)
-        best = self.stack.flat.clone()
+        best = self.stack.flat if keep == "last" else self.stack.flat.clone()
         best_score = torch.full_like(self.train_loss, -torch.inf)
         best_epoch = torch.zeros_like(self.keys)
-        done, stop = 0, False
+        done, stop, waited = 0, False, False
         identity = "" if snapshot is None else self._identity(epochs, keep)
         states = (self.stack.flat, self.adam.mean, self.adam.square, self.adam.steps, self.epoch, record)
-        state = dict(zip(_STATE, (*states, best, best_score, best_epoch)))
+        state = dict(zip(_STATE, (*states, best_score, best_epoch, best)))
+        if keep == "last":
+            del state["best"]
         if snapshot is not None and (saved := snapshot.load(identity)) is not None:
             for name, tensor in state.items():
                 tensor.copy_(saved[name])
             self.stack.refresh()
             done = int(self.epoch)
+            waited = self._waited(record[:done], patience)
         with matmul_precision(self.tf32):
-            while done < epochs and not stop:
+            while done < epochs and not (stop or waited):
                 self.begin()
                 for _ in range(self.train_plan.steps):
                     self.step()
@@ -255,9 +261,9 @@ class Fleet:
                     best.copy_(torch.where(better.unsqueeze(1), self.stack.flat, best))
                 if on_epoch is not None:
                     stop = bool(on_epoch(done, {name: part.metric for name, part in self.parts.items()}))
-                if snapshot is not None and (stop or done == epochs or snapshot.due()):
+                waited = self._waited(record[:done], patience)
+                if snapshot is not None and (stop or snapshot.due(last=waited or done == epochs)):
                     snapshot.save(state, identity)
-        flat = self.stack.flat if keep == "last" else best
         table = record[:done].permute(1, 2, 0).cpu().numpy()
         by_part = {name: table[2 + 3 * i : 5 + 3 * i] for i, name in enumerate(self.parts)}
         return History(
@@ -265,11 +271,21 @@ class Fleet:
             train_metric=table[1],
             loss={name: t[0] for name, t in by_part.items()},
             metric={name: t[1] for name, t in by_part.items()},
-            weights=[self.stack.state(flat, r) for r in range(len(self.replicas))],
+            weights=[self.stack.state(best, r) for r in range(len(self.replicas))],
             epoch=np.full(len(self.replicas), done) if keep == "last" else best_epoch.cpu().numpy(),
             troubles=find_troubles([r.seed for r in self.replicas], table[0], [t[2] for t in by_part.values()]),
-            interrupted=done < epochs,
+            interrupted=stop and done < epochs,
         )
+
+    def _waited(self, record: Tensor, patience: tuple[str, int] | None) -> bool:
+        """Whether no replica's metric of a part has improved in the last epochs."""
+        if patience is None or patience[0] not in self.parts:
+            return False
+        metric = record[:, 3 + 3 * list(self.parts).index(patience[0])]
+        score = metric if self.metric is METRICS["cross_entropy"] else -metric
+        since = len(score) - 1 - torch.where(torch.isfinite(score), score, -torch.inf).argmax(dim=0)
+        # A replica without the part waits for ever.
+        return bool(((since >= patience[1]) & torch.isfinite(score).any(dim=0)).all())
 
     def _identity(self, epochs: int, keep: str) -> str:
         dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32)

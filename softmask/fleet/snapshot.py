@@ -17,25 +17,29 @@ class Snapshot:
 
     Args:
         path: the file; it need not exist.
-        every: seconds between two saves.
+        every: seconds between two saves; more if saving itself takes more than a twentieth of that.
+        last: whether the state after the last epoch is saved too.
     """
 
-    def __init__(self, path: str | Path, every: float = 30.0):
+    def __init__(self, path: str | Path, every: float = 30.0, last: bool = True):
         self.path = Path(path)
         self.every = every
+        self.last = last
         self.saved = monotonic()
 
-    def due(self) -> bool:
-        """Whether it is time to save."""
-        return monotonic() - self.saved >= self.every
+    def due(self, last: bool = False) -> bool:
+        """Whether it is time to save; `last` says that the training is at its end."""
+        return self.last if last else monotonic() - self.saved >= self.every
 
     def save(self, state: dict[str, Tensor], fingerprint: str) -> None:
         """Writes the state, in the place of the last one."""
         from safetensors.torch import save_file
 
+        begin = monotonic()
         with atomic_path(self.path) as temporary:
             save_file({name: t.cpu().contiguous() for name, t in state.items()}, temporary, {"of": fingerprint})
         self.saved = monotonic()
+        self.every = max(self.every, 20 * (self.saved - begin))
 
     def load(self, fingerprint: str) -> dict[str, Tensor] | None:
         """The saved state, if there is one of this very training."""

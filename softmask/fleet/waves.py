@@ -46,6 +46,7 @@ def train_in_waves(
     precision: Precision = "auto",
     memory: int | None = None,
     snapshots: Path | None = None,
+    patience: tuple[str, int] | None = None,
     **options: Any,
 ) -> tuple[History, Tensor, Tensor]:
     """Trains any number of replicas, as many at a time as the memory holds.
@@ -91,8 +92,8 @@ def train_in_waves(
                 make_model, store, x, now, batch_size=batch_size, device=device, precision=precision, **options
             )
             name = f"replicas-{done}-{done + len(now)}.safetensors"
-            snapshot = None if snapshots is None else Snapshot(snapshots / name)
-            histories.append(fleet.train(epochs, keep=keep, on_epoch=report, snapshot=snapshot))
+            snapshot = None if snapshots is None else Snapshot(snapshots / name, last=len(now) < len(replicas))
+            histories.append(fleet.train(epochs, keep, report, snapshot, patience))
             scales.append((fleet.mean.cpu(), fleet.std.cpu()))
         except torch.OutOfMemoryError:
             fits = False
@@ -159,11 +160,23 @@ def _joined(histories: Sequence[History]) -> History:
     if len(histories) == 1:
         return histories[0]
     first = np.cumsum([0, *(len(h.weights) for h in histories)])
+    epochs = max(h.epochs for h in histories)
+
+    def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        # With patience a wave may have ended before another; what it did not train is NaN.
+        return np.concatenate([np.pad(a, ((0, 0), (0, epochs - a.shape[1])), constant_values=np.nan) for a in arrays])
+
+    parts = dict.fromkeys(name for h in histories for name in h.loss)
+
+    def part(name: str, arrays: Sequence[dict[str, np.ndarray]]) -> np.ndarray:
+        # A wave may lack a part that another has.
+        return stacked([a.get(name, np.full_like(h.train_loss, np.nan)) for a, h in zip(arrays, histories)])
+
     return History(
-        train_loss=np.concatenate([h.train_loss for h in histories]),
-        train_metric=np.concatenate([h.train_metric for h in histories]),
-        loss={name: np.concatenate([h.loss[name] for h in histories]) for name in histories[0].loss},
-        metric={name: np.concatenate([h.metric[name] for h in histories]) for name in histories[0].metric},
+        train_loss=stacked([h.train_loss for h in histories]),
+        train_metric=stacked([h.train_metric for h in histories]),
+        loss={name: part(name, [h.loss for h in histories]) for name in parts},
+        metric={name: part(name, [h.metric for h in histories]) for name in parts},
         weights=[w for h in histories for w in h.weights],
         epoch=np.concatenate([h.epoch for h in histories]),
         troubles=[

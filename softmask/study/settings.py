@@ -1,5 +1,6 @@
 """The settings of one model and its training."""
 
+import math
 from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -54,8 +55,8 @@ class Settings:
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise SettingError(f"{name} must be a number, got {value!r}")
             object.__setattr__(self, name, float(value))
-        if not self.lr > 0:
-            raise SettingError(f"lr must be positive, got {self.lr}")
+        if not 0 < self.lr < math.inf:
+            raise SettingError(f"lr must be a positive number, got {self.lr}")
         if not 0 < self.decay <= 1:
             raise SettingError(f"decay must lie in (0, 1], got {self.decay}")
         if not 0 <= self.dropout < 1:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softmask.data.splits import holdout, stratified_folds
+from softmask.data.splits import holdout, inner_validation, stratified_folds
 from softmask.errors import SettingError
 
 
@@ -135,3 +135,57 @@ def test_impossible_seeds(seed):
 def test_impossible_holdouts_say_why(y, ratios, message):
     with pytest.raises(SettingError, match=message):
         holdout(y, ratios)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    counts=st.lists(st.integers(10, 40), min_size=2, max_size=8),
+    folds=st.integers(2, 10),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_validation_part_is_taken_from_the_training_part_with_every_class(counts, folds, seed):
+    y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+    outer = np.random.default_rng(seed).permutation(len(y))
+    for share in (0.1, 0.2):
+        # Of every class, as many graphs as the share needs to take one of them.
+        ids = np.concatenate([outer[y[outer] == c][: max(count - folds, 10)] for c, count in enumerate(counts)])
+        train, validation = inner_validation(y, ids, share, seed)
+        assert train.dtype == validation.dtype == np.int64
+        assert np.array_equal(np.sort(np.concatenate([train, validation])), np.sort(ids))
+        assert (np.diff(train) > 0).all()
+        assert (np.diff(validation) > 0).all()
+        assert abs(len(validation) - share * len(ids)) <= 0.5 + 1e-9
+        assert set(y[validation]) == set(y[train]) == set(y[ids])
+
+
+def test_validation_part_follows_the_seed_and_not_the_order_of_the_ids():
+    y = np.arange(100) % 3
+    ids = np.arange(5, 95)
+    first = inner_validation(y, ids, seed=4)[1]
+    assert np.array_equal(first, inner_validation(torch.tensor(y), ids[::-1].copy(), seed=4)[1])
+    assert not np.array_equal(first, inner_validation(y, ids, seed=5)[1])
+
+
+def test_validation_part_for_regression_is_plain():
+    y = torch.rand(50, 2)
+    train, validation = inner_validation(y, np.arange(0, 50, 2), 0.2)
+    assert (len(train), len(validation)) == (20, 5)
+    assert np.array_equal(np.union1d(train, validation), np.arange(0, 50, 2))
+
+
+@pytest.mark.parametrize(
+    ("y", "ids", "share", "message"),
+    [
+        (["b"] * 60 + ["rare"] * 2, range(62), 0.1, "without every class: class rare has 2 of 62"),
+        (["b"] * 60 + ["rare"] * 40, range(62), 0.1, "without every class: class rare has 2 of 62"),
+        ([0, 1] * 20, range(40), 0.0, "share 0.0"),
+        ([0, 1] * 20, range(40), 1.0, "share 1.0"),
+        ([0, 1] * 20, range(40), float("nan"), "share nan"),
+        ([0, 1] * 20, [], 0.1, "no graphs"),
+        ([0, 1] * 20, range(0, 40, 2), 0.1, "all 20 graphs are of class 0"),
+        (np.zeros(4), range(4), 0.1, "a part would be empty"),
+    ],
+)
+def test_impossible_validation_parts_say_why(y, ids, share, message):
+    with pytest.raises(SettingError, match=message):
+        inner_validation(y, ids, share)

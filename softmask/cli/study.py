@@ -1,0 +1,83 @@
+"""What `evaluate` and `tune` share: running a study, and telling its answer."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from softmask.cli.interrupt import stop_on_interrupt
+from softmask.cli.progress import study_bar
+from softmask.errors import SettingError, StudyInterrupted
+
+if TYPE_CHECKING:
+    from softmask.study.record import Record
+    from softmask.study.study import Study
+
+Runner = Annotated[str, typer.Option("--executor", help="local, or ray: a cluster of machines (needs softmask[ray]).")]
+Address = Annotated[
+    str | None, typer.Option(help="Of the Ray cluster, such as HOST:6379; without it one is started on this machine.")
+]
+Jobs = Annotated[
+    int, typer.Option(help="Into how many jobs each fleet is cut: at least as many as there are devices or machines.")
+]
+Devices = Annotated[str, typer.Option(help="auto, cpu or cuda; several, such as cuda:0,cuda:1, share the jobs.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what an earlier study left in the folder.")]
+TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write event files for TensorBoard.")]
+
+
+def run_study(
+    study: "Study", executor: str, address: str | None, device: str, fresh: bool, tensorboard: bool
+) -> "Record":
+    """Runs a study with progress on the terminal, and writes its reports."""
+    from softmask.atomic import atomic_path
+    from softmask.study.executors import Executor, Local
+    from softmask.study.report import html_report, markdown_report, write_events
+
+    runner: Executor
+    if executor == "local":
+        runner = Local(_devices(device, study.question.jobs))
+    elif executor == "ray":
+        from softmask.study.ray_executor import OnRay
+
+        runner = OnRay(address, _devices(device, 1)[0].split(":")[0])
+    else:
+        raise SettingError(f"unknown executor {executor!r}; use local or ray")
+    if address is not None and executor != "ray":
+        raise SettingError("--address belongs to --executor ray")
+    try:
+        with stop_on_interrupt() as stop, study_bar() as bar:
+            record = study.run(runner, lambda *progress: bar(*progress) or stop.asked, fresh=fresh)
+    except StudyInterrupted:
+        print(f"interrupted; {study.folder} keeps what was trained, and the same command goes on", file=sys.stderr)
+        raise typer.Exit(130) from None
+    for name, text in (("report.md", markdown_report(record)), ("report.html", html_report(record))):
+        with atomic_path(record.folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    if tensorboard:
+        write_events(record, record.folder / "events")
+    return record
+
+
+def tell(record: "Record", as_json: bool) -> None:
+    """Prints a study's answer."""
+    from rich.console import Console
+
+    from softmask.study.report import print_report
+
+    if as_json:
+        print(json.dumps({"folder": str(record.folder), "question": record.question, "result": record.result}))
+        return
+    console = Console()
+    print_report(record, console)
+    console.print(f"\nthe study: {record.folder}; to look at: {record.folder / 'report.html'}", soft_wrap=True)
+
+
+def _devices(device: str, jobs: int) -> list[str]:
+    import torch
+
+    from softmask.device import pick_device
+
+    if device == "auto" and jobs > 1 and torch.cuda.device_count() > 1:
+        return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    return [str(pick_device(name.strip())) for name in device.split(",")]

@@ -1,0 +1,92 @@
+"""softmask tune"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from softmask.cli import options, study
+
+
+def tune(
+    data: options.Data,
+    grid: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="The settings to try: a TOML file with a list of values for each, or one that comes along: quick, "
+            "bio, social (the paper's own search), or paper (that of the set's family).",
+        ),
+    ] = "quick",
+    sample: Annotated[int | None, typer.Option(help="Try only so many points of the grid, drawn by seed.")] = None,
+    halving: Annotated[
+        bool, typer.Option("--halving", help="Train all settings shortly, the best third longer, and so on.")
+    ] = False,
+    folds: Annotated[int, typer.Option(help="Into how many parts the graphs are split.")] = 10,
+    runs: Annotated[int, typer.Option(help="How many times, each with new folds.")] = 1,
+    source: options.Source = None,
+    variant: options.Variant = None,
+    epochs: options.Epochs = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop early: so many epochs without a better validation score.")
+    ] = None,
+    validation: Annotated[float, typer.Option(help="Share of a training part that chooses.")] = 0.1,
+    seed: options.Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder of the study; by default one under studies, named by the question."),
+    ] = None,
+    fresh: study.Fresh = False,
+    tensorboard: study.TensorBoard = False,
+    device: study.Devices = "auto",
+    precision: options.Precision = "auto",
+    executor: study.Runner = "local",
+    address: study.Address = None,
+    jobs: study.Jobs = 1,
+    data_dir: options.DataDir = None,
+    as_json: options.Json = False,
+) -> None:
+    """Choose settings for a set, on validation parts; no test fold is looked at.
+
+    Settings that share shapes train together, with a rate, decay and dropout of their own. The choice is written as
+    chosen.toml into the study's folder; [b]evaluate[/b] and [b]fit[/b] take it with --settings.
+
+    The validation parts lie in the training parts of the same folds that [b]evaluate[/b] tests on with the same seed,
+    so the choice has seen most graphs. For a figure in which it has not, use [b]evaluate --grid[/b], which chooses anew
+    for every fold.
+
+    [b]Example:[/b] softmask tune PROTEINS --grid bio --sample 20 --halving
+    """
+    from softmask.data.catalog import open_data
+    from softmask.study.ask import ask
+    from softmask.study.grid import write_settings_toml
+
+    store = open_data(data, data_dir)
+    name = store.info.get("name", data)
+    base = options.settings_of(source, name, {"variant": variant, "epochs": epochs})
+    study_ = ask(
+        store,
+        options.grid_of(grid, name, sample, seed, base),
+        protocol="tune",
+        folds=folds,
+        runs=runs,
+        validation=validation,
+        patience=patience,
+        halving=halving,
+        seed=seed,
+        precision=precision,
+        jobs=jobs,
+        folder=out,
+    )
+    record = study.run_study(study_, executor, address, device, fresh, tensorboard)
+    assert record.result is not None
+    chosen, best = study_.question.settings[record.result["chosen"]], record.result["ranking"][0]
+    write_settings_toml(
+        record.folder / "chosen.toml",
+        chosen,
+        f"Chosen for {name} among {len(study_.question.settings)} settings: validation {record.question['metric']} "
+        f"{best['mean']:.4f}. No test fold was looked at.",
+    )
+    study.tell(record, as_json)
+    if not as_json:
+        print(f"the choice: {record.folder / 'chosen.toml'}; softmask fit {data} --settings takes it")

@@ -1,0 +1,195 @@
+"""A study: a question, its folder, and the way from one to the answer, which may be interrupted at any moment."""
+
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from softmask.data.store import GraphStore
+from softmask.errors import SettingError
+from softmask.study.executors import Executor
+from softmask.study.figures import figures, ranking, selection
+from softmask.study.protocols import HALVING, Protocol
+from softmask.study.provenance import provenance
+from softmask.study.question import Question
+from softmask.study.record import Record, read_json, read_record, write_json
+from softmask.study.trial import Trial, jobs_of
+from softmask.study.work import Work
+
+# Called with a stage's name, its finished jobs, all its jobs, the epoch of the running job and its epochs.
+OnProgress = Callable[[str, int, int, int, int], bool | None]
+_FILES = ("study.json", "splits.json", "result.json", "report.md", "report.html", "chosen.toml")
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A study: the same question, data and splits give the same answer, however often it was interrupted.
+
+    Args:
+        question: what is asked.
+        splits: see :func:`softmask.study.protocols.make_splits`.
+        store: the graphs.
+        folder: where its record goes.
+        weights: whether the final weights of all models are kept.
+    """
+
+    question: Question
+    splits: list[dict[str, Any]]
+    store: GraphStore
+    folder: Path
+    weights: bool = False
+
+    def run(self, executor: Executor, on_progress: OnProgress | None = None, fresh: bool = False) -> Record:
+        """Trains what is not yet trained, and gives the finished record.
+
+        Args:
+            executor: who runs the jobs.
+            on_progress: called now and then; if it returns True, the study stops with
+                :class:`~softmask.errors.StudyInterrupted`.
+            fresh: forget what an earlier study left in the folder.
+        """
+        with _locked(self.folder):
+            self._begin(fresh)
+            if not (self.folder / "result.json").is_file():
+                self._work(executor, on_progress or (lambda *_: None))
+        return read_record(self.folder)
+
+    def _begin(self, fresh: bool) -> None:
+        """Opens the folder: a new one, or one with the same question."""
+        if fresh:
+            for name in _FILES:
+                (self.folder / name).unlink(missing_ok=True)
+            shutil.rmtree(self.folder / "jobs", ignore_errors=True)
+        asked = self.question.to_json()
+        if (self.folder / "study.json").is_file():
+            before = read_json(self.folder / "study.json")
+            changed = [k for k in asked if before.get(k) != asked[k]]
+            if changed:
+                raise SettingError(
+                    f"{self.folder} holds a study with other settings: {_changes(before, asked, changed)}. Give another "
+                    "folder with --out, or --fresh to throw the old study away and begin anew"
+                )
+            return
+        write_json(self.folder / "splits.json", self.splits)
+        write_json(self.folder / "study.json", asked | {"provenance": provenance(seed=self.question.seed)})
+
+    def _work(self, executor: Executor, on_progress: OnProgress) -> None:
+        question = self.question
+        work = Work(
+            *(self.folder, question.settings, question.task, question.precision, question.patience, self.weights)
+        )
+        for stage, trials in self._stages():
+            jobs = jobs_of(stage, trials, question.settings, question.jobs)
+            epochs = max(t.epochs for t in trials)
+
+            def report(finished: int, epoch: int) -> bool | None:
+                return on_progress(stage, finished, len(jobs), epoch, epochs)  # noqa: B023
+
+            executor.run(work, jobs, self.store, report)
+        self._answer()
+
+    def _stages(self) -> Iterable[tuple[str, list[Trial]]]:
+        """The trainings, stage by stage; what a stage trains may depend on the record of those before."""
+        question = self.question
+        protocol = Protocol(question, self.splits, targets_of(self.store))
+        every = list(range(len(question.settings)))
+        places = [(run, fold) for run, split in enumerate(self.splits) for fold in range(len(split["test"]))]
+        chosen = dict.fromkeys(places, 0)
+        if question.protocol == "tune" or len(every) > 1:
+            rung = 0
+            while question.halving and len(every) > HALVING:
+                # As many rungs as there are times to divide by; the first is the shortest.
+                shorter = HALVING ** _rungs(len(every))
+                rung += 1
+                yield f"rung{rung}", protocol.selection(every, f"rung{rung}", shorter)
+                best = ranking(read_record(self.folder), f"rung{rung}")
+                every = sorted(row["setting"] for row in best[: -(-len(every) // HALVING)])
+            yield "select", protocol.selection(every)
+            record = read_record(self.folder)
+            scores = selection(record)
+            for place in places:
+                chosen[place] = _best({s: scores[s, *place] for s in every}, record.classes)
+        if question.protocol in ("fair", "holdout"):
+            repeats = question.repeats if question.protocol == "fair" else 1
+            yield question.protocol, protocol.tested(chosen, question.protocol, repeats)
+        elif question.protocol == "paper":
+            yield "paper", protocol.paper()
+        elif question.protocol == "both":
+            # One fleet for both: they share the shape.
+            yield "both", protocol.paper() + protocol.tested(chosen, "fair", question.repeats)
+
+    def _answer(self) -> None:
+        record = read_record(self.folder)
+        result = figures(record)
+        roles = set(record.metrics["role"].tolist())
+        if "select" in roles:
+            result["ranking"] = ranking(record)
+            if self.question.protocol == "tune":
+                result["chosen"] = result["ranking"][0]["setting"]
+        devices = sorted({job["device"] for job in record.jobs.values()})
+        seconds = sum(job["wall_s"] for job in record.jobs.values())
+        result |= {
+            "troubles": [t for job in record.jobs.values() for t in job["troubles"]],
+            "models": sum(job["replicas"] for job in record.jobs.values()),
+            "devices": devices,
+            "device_s": round(seconds, 3),
+        }
+        write_json(self.folder / "result.json", result)
+
+
+def _rungs(settings: int) -> int:
+    rungs = 0
+    while settings > HALVING:
+        settings, rungs = -(-settings // HALVING), rungs + 1
+    return rungs
+
+
+def _best(scores: dict[int, float], higher: bool) -> int:
+    """The setting with the best score; a diverged one never is, and among equals the first."""
+    return min(scores, key=lambda s: (not np.isfinite(scores[s]), -scores[s] if higher else scores[s], s))
+
+
+def targets_of(store: GraphStore) -> np.ndarray:
+    """Targets, or the classes by their names, so that a message can name them."""
+    assert store.y is not None
+    y = store.y.cpu().numpy()
+    return y if store.y.is_floating_point() else np.asarray(store.info["classes"])[y]
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any], keys: list[str]) -> str:
+    said = []
+    for key in keys:
+        old, new = before.get(key), now[key]
+        if key == "settings" and isinstance(old, list) and len(old) == len(new) == 1:
+            said += [f"{k} was {old[0].get(k)}, now {v}" for k, v in new[0].items() if old[0].get(k) != v]
+        elif key == "settings":
+            said.append("the settings to try")
+        elif key.endswith("_hash"):
+            said.append("the data" if key == "data_hash" else "the splits")
+        else:
+            said.append(f"{key} was {old}, now {new}")
+    return "; ".join(said)
+
+
+@contextmanager
+def _locked(folder: Path):  # type: ignore[no-untyped-def]
+    """Keeps other studies out of the folder; the system opens the lock when this process ends, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise SettingError(
+            f"another study is running in {folder}; wait for it, or give another folder with --out"
+        ) from None
+    except OSError as error:
+        raise SettingError(f"cannot use the folder {folder}: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        lock.release()

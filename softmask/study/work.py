@@ -1,0 +1,105 @@
+"""One job of a study: a fleet, from the trials to the files of its record."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+
+from softmask.data.features import Features
+from softmask.data.store import GraphStore
+from softmask.errors import StudyInterrupted
+from softmask.fleet import History, train_in_waves
+from softmask.study.record import KEYS, VALUES, read_json, write_json, write_metrics
+from softmask.study.settings import Settings
+from softmask.study.trial import Job
+
+# Called after every epoch of a job with its number; True ends the study.
+OnEpoch = Callable[[int], bool | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What the jobs of a study have in common.
+
+    Args:
+        folder: of the study.
+        settings: all settings of the study.
+        task: ``classification`` or ``regression``.
+        precision: of the arithmetic.
+        patience: ends a fleet when no model's validation part has improved for so many epochs.
+        weights: whether the final weights are kept.
+    """
+
+    folder: Path
+    settings: Sequence[Settings]
+    task: str
+    precision: str
+    patience: int | None
+    weights: bool
+
+    def done(self, job: Job) -> bool:
+        """Whether the job's record is complete."""
+        return (self.folder / "jobs" / job.name / "done.json").is_file()
+
+    def run(self, job: Job, store: GraphStore, device: str, on_epoch: OnEpoch | None = None) -> None:
+        """Trains a job's models and writes its record; goes on from a snapshot if there is one."""
+        place = self.folder / "jobs" / job.name
+        place.mkdir(parents=True, exist_ok=True)
+        begin = monotonic()
+        spent = read_json(place / "spent.json") if (place / "spent.json").is_file() else 0.0
+        shape = self.settings[job.trials[0].setting]
+        features = Features.of(store, attributes=shape.attributes)
+        outputs = len(store.info["classes"]) if self.task == "classification" else store.y.size(1)  # type: ignore[union-attr]
+
+        def report(epoch: int, metrics: dict[str, torch.Tensor]) -> bool | None:
+            return None if on_epoch is None else on_epoch(epoch)
+
+        history, _, _ = train_in_waves(
+            lambda: shape.build(features, outputs, self.task),
+            *(store, features(store), [t.replica(self.settings[t.setting]) for t in job.trials]),
+            epochs=job.trials[0].epochs,
+            batch_size=shape.batch_size,
+            patience=None if self.patience is None else ("validation", self.patience),
+            on_epoch=report,
+            device=device,
+            precision=self.precision,  # type: ignore[arg-type]
+            snapshots=place,
+            loss="cross_entropy" if self.task == "classification" else "mse",
+        )
+        seconds = spent + monotonic() - begin
+        if history.interrupted:
+            write_json(place / "spent.json", seconds)
+            raise StudyInterrupted
+        write_metrics(place / "metrics.parquet", _columns(job, history))
+        if self.weights:
+            _write_weights(place / "weights.safetensors", history)
+        name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+        done = {"replicas": len(job.trials), "wall_s": round(seconds, 3), "device": name}
+        write_json(place / "done.json", done | {"troubles": [str(t) for t in history.troubles]})
+        for file in (*place.glob("replicas-*.safetensors"), place / "spent.json"):
+            file.unlink(missing_ok=True)
+
+
+def _columns(job: Job, history: History) -> dict[str, Any]:
+    models, epochs = history.train_loss.shape
+    columns: dict[str, Any] = {name: np.full(models * epochs, np.nan) for name in VALUES}
+    for name in KEYS[:-1]:
+        columns[name] = np.repeat(np.array([getattr(t, name) for t in job.trials]), epochs)
+    columns["epoch"] = np.tile(np.arange(1, epochs + 1), models)
+    columns["train_loss"], columns["train_metric"] = history.train_loss.ravel(), history.train_metric.ravel()
+    for part in history.loss:
+        columns[f"{part}_loss"], columns[f"{part}_metric"] = history.loss[part].ravel(), history.metric[part].ravel()
+    return columns
+
+
+def _write_weights(path: Path, history: History) -> None:
+    from safetensors.torch import save_file
+
+    from softmask.atomic import atomic_path
+
+    with atomic_path(path) as temporary:
+        save_file({f"{i}.{name}": t for i, w in enumerate(history.weights) for name, t in w.items()}, temporary)
