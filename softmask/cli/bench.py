@@ -122,7 +122,7 @@ def _one_set(
     record = compare(
         name, store, runs=runs, device=device, precision=precision, seconds=seconds, ceilings=ceilings, say=say
     )
-    record["provenance"] = provenance(_command(), seed=0)
+    record["provenance"] = provenance(seed=0)
     if "failed" not in record["fleet"]:
         _write(record, path)
     return record
@@ -132,26 +132,13 @@ def _growth(device: Any, precision: Any, seconds: float, path: Path, say: Callab
     from softmask.bench.growth import growth, plot
     from softmask.study.provenance import provenance
 
-    record = growth(device, precision, seconds, say=say) | {"provenance": provenance(_command(), seed=0)}
+    record = growth(device, precision, seconds, say=say) | {"provenance": provenance(seed=0)}
     _write(record, path)
     try:
         plot(record, path.with_suffix(".png"))
     except ImportError as error:
         print(f"no plot: {error}; pip install 'softmask[draw]'", file=sys.stderr)
     return record
-
-
-def _command() -> list[str]:
-    """The command without the folders, which are those of one machine."""
-    words, skip = ["softmask"], False
-    for word in sys.argv[1:]:
-        if skip or word.startswith(("--data-dir=", "--out=")):
-            skip = False
-            continue
-        skip = word in ("--data-dir", "--out", "-o")
-        if not skip:
-            words.append(word)
-    return words
 
 
 def _found(data_dir: Path | None) -> list[str]:

@@ -17,7 +17,7 @@ def demo(
     ),
     graphs: Annotated[int, typer.Option(help="Number of graphs to make.", min=20)] = 400,
     folds: Annotated[int, typer.Option(help="Into how many parts they are split.")] = 5,
-    epochs: options.Epochs = 30,
+    epochs: Annotated[int, typer.Option(help="How often every training graph is seen.")] = 30,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     as_json: options.Json = False,

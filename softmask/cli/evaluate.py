@@ -1,7 +1,7 @@
 """softmask evaluate"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -121,17 +121,17 @@ def evaluate(
     study.tell(study.run_study(study_, executor, address, device, fresh, tensorboard), as_json)
 
 
-def _given(protocol, fold_files, parts, store):  # type: ignore[no-untyped-def]
+def _given(protocol: str, fold_files: Path | None, parts: dict[str, Path | None], store: Any) -> Any:
     """Folds or parts that stand in files, if any."""
     from softmask.data.fold_files import read_folds, read_parts
 
-    parts = {name: path for name, path in parts.items() if path is not None}
-    if parts and protocol != "holdout":
+    files = {name: path for name, path in parts.items() if path is not None}
+    if files and protocol != "holdout":
         raise SettingError("--train-ids, --validation-ids and --test-ids belong to --protocol holdout")
     if fold_files is not None and protocol == "holdout":
         raise SettingError("--fold-files belongs to the protocols with folds; holdout takes --train-ids and so on")
-    if parts:
-        return [read_parts(parts, store.num_graphs)]
+    if files:
+        return [read_parts(files, store.num_graphs)]
     return None if fold_files is None else read_folds(fold_files, store.num_graphs)
 
 

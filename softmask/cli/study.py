@@ -40,7 +40,7 @@ def run_study(
     elif executor == "ray":
         from softmask.study.ray_executor import OnRay
 
-        runner = OnRay(address, _devices(device, 1)[0].split(":")[0])
+        runner = OnRay(address, "cuda" if _devices(device, 1)[0].startswith("cuda") else "cpu")
     else:
         raise SettingError(f"unknown executor {executor!r}; use local or ray")
     if address is not None and executor != "ray":

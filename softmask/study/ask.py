@@ -39,7 +39,8 @@ def ask(
         protocol: ``fair`` (a validation part inside each training part chooses epoch and settings), ``paper`` (the
             epoch that is best in the mean over the test folds), ``both``, ``holdout`` (one train, validation and test
             part) or ``tune`` (settings ranked on validation parts; nothing is tested).
-        folds, runs: how the graphs are split (stratified for classes), and how often.
+        folds: into how many parts the graphs are split (stratified for classes).
+        runs: how often, each time with new folds and weights.
         repeats: trainings of the chosen settings for every fold of ``fair``.
         validation: share of each training part that chooses.
         patience: stop early when the validation part has not improved for so many epochs.

@@ -9,7 +9,8 @@ def best_epoch(metric: np.ndarray, loss: np.ndarray, higher: bool, patience: int
     Small parts give many equal accuracies, and the first of them would be an early one.
 
     Args:
-        metric, loss: ``[epochs]``, of the validation part.
+        metric: ``[epochs]``, of the validation part.
+        loss: ``[epochs]``, of the validation part.
         higher: whether a higher metric is better.
         patience: what comes after so many epochs without a better metric is not looked at.
     """

@@ -31,36 +31,35 @@ def figures(record: Record) -> dict[str, Any]:
     return {"figures": found, "gap": gap}
 
 
-def _paper(record: Record, role: str) -> tuple[np.ndarray, list[int | None]]:
+def _paper(record: Record, role: str) -> tuple[np.ndarray, list[Any]]:
     scores, epochs = [], []
     for run in range(record.question["runs"]):
         curves = record.curves("test_metric", role=role, run=run)
         epoch = best_common_epoch(curves, record.classes)
         scores.append(curves[:, epoch])
         epochs.append(epoch + 1)
-    return np.array(scores), list(epochs)
+    return np.array(scores), epochs
 
 
-def _validated(record: Record, role: str) -> tuple[np.ndarray, list[int | None]]:
-    runs, folds = record.question["runs"], record.question["folds"]
-    keys = [record.metrics[name] for name in ("setting", "run", "fold", "repeat")]
-    sums, counts = np.zeros((runs, folds)), np.zeros((runs, folds))
-    chosen = record.metrics["role"] == role
-    for setting, run, fold, repeat in np.unique(np.stack(keys, axis=1)[chosen], axis=0):
-        where = {"role": role, "setting": setting, "run": run, "fold": fold, "repeat": repeat}
-        epoch = epoch_of(record, where)
-        sums[run, fold] += record.curves("test_metric", **where)[0, epoch]
-        counts[run, fold] += 1
-    return sums / counts, [None] * runs
+def _validated(record: Record, role: str) -> tuple[np.ndarray, list[Any]]:
+    shape = (record.question["runs"], record.question["folds"])
+    run, fold = (record.curves(name, role=role)[:, 0].astype(int) for name in ("run", "fold"))
+    epoch = chosen_epochs(record, role)
+    test = record.curves("test_metric", role=role)[np.arange(len(epoch)), epoch]
+    sums, counts = np.zeros(shape), np.zeros(shape)
+    np.add.at(sums, (run, fold), test)
+    np.add.at(counts, (run, fold), 1)
+    return sums / counts, [(epoch[run == r] + 1).tolist() for r in range(shape[0])]
 
 
-def epoch_of(record: Record, where: dict[str, Any]) -> int:
-    """The epoch (from 0) that its validation part chose for one training."""
-    metric, loss = (record.curves(f"validation_{what}", **where)[0] for what in ("metric", "loss"))
-    return best_epoch(metric, loss, record.classes, record.question["patience"])
+def chosen_epochs(record: Record, role: str) -> np.ndarray:
+    """The epoch (from 0) that its validation part chose for each training, in the order of :meth:`Record.curves`."""
+    metric, loss = (record.curves(f"validation_{what}", role=role) for what in ("metric", "loss"))
+    patience = record.question["patience"]
+    return np.array([best_epoch(m, v, record.classes, patience) for m, v in zip(metric, loss)])
 
 
-def _figure(label: str, scores: np.ndarray, epochs: list[int | None]) -> dict[str, Any]:
+def _figure(label: str, scores: np.ndarray, epochs: list[Any]) -> dict[str, Any]:
     means, deviations = scores.mean(axis=1), scores.std(axis=1)
     return {
         "label": label,
@@ -68,7 +67,8 @@ def _figure(label: str, scores: np.ndarray, epochs: list[int | None]) -> dict[st
         "std": float(deviations.mean()),
         "std_of_runs": float(means.std()),
         "runs": [
-            {"mean": float(m), "std": float(d), "epoch": e} for m, d, e in zip(means, deviations, epochs, strict=True)
+            {"mean": float(m), "std": float(d), "epoch" if isinstance(e, int) else "epochs": e}
+            for m, d, e in zip(means, deviations, epochs, strict=True)
         ],
         "scores": scores.tolist(),
     }
@@ -76,13 +76,10 @@ def _figure(label: str, scores: np.ndarray, epochs: list[int | None]) -> dict[st
 
 def selection(record: Record, role: str = "select") -> dict[tuple[int, int, int], float]:
     """The validation metric at its chosen epoch of every setting, by ``(setting, run, fold)``."""
-    chosen = record.metrics["role"] == role
-    keys = np.stack([record.metrics[name] for name in ("setting", "run", "fold")], axis=1)
-    scores = {}
-    for setting, run, fold in np.unique(keys[chosen], axis=0).tolist():
-        where = {"role": role, "setting": setting, "run": run, "fold": fold}
-        scores[setting, run, fold] = float(record.curves("validation_metric", **where)[0, epoch_of(record, where)])
-    return scores
+    epoch = chosen_epochs(record, role)
+    scores = record.curves("validation_metric", role=role)[np.arange(len(epoch)), epoch]
+    keys = (record.curves(name, role=role)[:, 0].astype(int).tolist() for name in ("setting", "run", "fold"))
+    return dict(zip(zip(*keys), scores.tolist()))
 
 
 def ranking(record: Record, role: str = "select") -> list[dict[str, Any]]:

@@ -18,11 +18,11 @@ def provenance(command: list[str] | None = None, **more: Any) -> dict[str, Any]:
     """Commit, versions, device, date and command of a result, as plain JSON.
 
     Args:
-        command: the command that makes it; by default the one running, its program by its bare name.
+        command: the command that makes it; by default :func:`this_command`.
         more: what else belongs to it, such as the data's content hash and the seed.
     """
     if command is None:
-        command = [Path(sys.argv[0]).name, *sys.argv[1:]]
+        command = this_command()
     return {
         "command": " ".join(command),
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -33,6 +33,19 @@ def provenance(command: list[str] | None = None, **more: Any) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         **more,
     }
+
+
+def this_command() -> list[str]:
+    """The command that is running, without the folders, which are those of one machine."""
+    words, skip = [Path(sys.argv[0]).name], False
+    for word in sys.argv[1:]:
+        if skip or word.startswith(("--data-dir=", "--out=")):
+            skip = False
+            continue
+        skip = word in ("--data-dir", "--out", "-o")
+        if not skip:
+            words.append(word)
+    return words
 
 
 def _version(package: str) -> str | None:

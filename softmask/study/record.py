@@ -42,7 +42,9 @@ class Record:
         return self.question["task"] == "classification"
 
     def curves(self, value: str, **where: Any) -> np.ndarray:
-        """``[models, epochs]`` of one column, for the models that fit, in the order of run, fold and repeat.
+        """``[models, epochs]`` of one column, for the models that fit, by setting, run, fold and repeat.
+
+        Behind the last epoch of a model that trained for fewer than another stands NaN.
 
         Args:
             value: a column, such as ``"test_metric"``.
@@ -52,10 +54,12 @@ class Record:
         for name, wanted in where.items():
             chosen &= self.metrics[name] == wanted
         rows = np.flatnonzero(chosen)
-        columns = [self.metrics[name][rows] for name in ("epoch", "repeat", "fold", "run", "setting")]
-        rows = rows[np.lexsort(columns)]
-        epochs = int(self.metrics["epoch"][rows].max(initial=0))
-        return self.metrics[value][rows].reshape(-1, max(epochs, 1))
+        rows = rows[np.lexsort([self.metrics[name][rows] for name in ("epoch", "repeat", "fold", "run", "setting")])]
+        epoch = self.metrics["epoch"][rows].astype(np.int64) - 1
+        model = np.cumsum(epoch == 0) - 1
+        table = np.full((int(model.max(initial=-1)) + 1, int(epoch.max(initial=-1)) + 1), np.nan)
+        table[model, epoch] = self.metrics[value][rows]
+        return table
 
 
 def read_record(folder: str | Path) -> Record:
@@ -94,7 +98,8 @@ def read_metrics(path: Path) -> dict[str, np.ndarray]:
 
     try:
         table = pq.read_table(path)
-        return {name: table[name].to_numpy() for name in (*KEYS, *VALUES)}
+        columns = {name: table[name].to_numpy() for name in (*KEYS, *VALUES)}
+        return columns | {"role": columns["role"].astype(str)}
     except (OSError, pa.ArrowInvalid, KeyError) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
 

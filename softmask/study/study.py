@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -71,15 +72,15 @@ class Study:
             changed = [k for k in asked if before.get(k) != asked[k]]
             if changed:
                 raise SettingError(
-                    f"{self.folder} holds a study with other settings: {_changes(before, asked, changed)}. Give another "
-                    "folder with --out, or --fresh to throw the old study away and begin anew"
+                    f"{self.folder} holds a study with other settings: {_changes(before, asked, changed)}. Give "
+                    "another folder with --out, or --fresh to throw the old study away and begin anew"
                 )
             return
         write_json(self.folder / "splits.json", self.splits)
         write_json(self.folder / "study.json", asked | {"provenance": provenance(seed=self.question.seed)})
 
     def _work(self, executor: Executor, on_progress: OnProgress) -> None:
-        question = self.question
+        begin, question = monotonic(), self.question
         work = Work(
             *(self.folder, question.settings, question.task, question.precision, question.patience, self.weights)
         )
@@ -91,7 +92,7 @@ class Study:
                 return on_progress(stage, finished, len(jobs), epoch, epochs)  # noqa: B023
 
             executor.run(work, jobs, self.store, report)
-        self._answer()
+        self._answer(monotonic() - begin)
 
     def _stages(self) -> Iterable[tuple[str, list[Trial]]]:
         """The trainings, stage by stage; what a stage trains may depend on the record of those before."""
@@ -123,7 +124,7 @@ class Study:
             # One fleet for both: they share the shape.
             yield "both", protocol.paper() + protocol.tested(chosen, "fair", question.repeats)
 
-    def _answer(self) -> None:
+    def _answer(self, seconds: float) -> None:
         record = read_record(self.folder)
         result = figures(record)
         roles = set(record.metrics["role"].tolist())
@@ -132,12 +133,13 @@ class Study:
             if self.question.protocol == "tune":
                 result["chosen"] = result["ranking"][0]["setting"]
         devices = sorted({job["device"] for job in record.jobs.values()})
-        seconds = sum(job["wall_s"] for job in record.jobs.values())
         result |= {
             "troubles": [t for job in record.jobs.values() for t in job["troubles"]],
             "models": sum(job["replicas"] for job in record.jobs.values()),
             "devices": devices,
-            "device_s": round(seconds, 3),
+            # Of all trainings, and of this process: if the study was interrupted, the last stretch.
+            "device_s": round(sum(job["wall_s"] for job in record.jobs.values()), 3),
+            "wall_s": round(seconds, 3),
         }
         write_json(self.folder / "result.json", result)
 

@@ -111,15 +111,49 @@ def test_predict_in_all_formats(run, model, data, tmp_path):
     assert run("predict", model, data, "--json")[1].splitlines()[0].startswith('{"graph": 0')
 
 
-def test_evaluate(run, data):
-    code, out, _ = run("evaluate", data, "--folds", 3, "--runs", 2, *QUICK, "--json")
+def test_evaluate(run, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("evaluate", data, "--folds", 3, "--runs", 2, "--protocol", "both", *QUICK, "--json")
     assert code == 0
-    record = json.loads(out)
-    assert np.shape(record["folds"]) == (2, 3)
-    assert record["mean"] == pytest.approx(np.mean(record["folds"]))
-    assert {"torch", "softmask"} <= set(str(record["provenance"]).replace("'", " ").split())
+    told = json.loads(out)
+    figures = told["result"]["figures"]
+    assert np.shape(figures["fair"]["scores"]) == (2, 3)
+    assert figures["paper"]["mean"] == pytest.approx(np.mean(figures["paper"]["scores"]))
+    assert {"torch", "softmask"} <= set(told["question"]["provenance"]["versions"])
     code, out, _ = run("evaluate", data, "--folds", 3, *QUICK)
-    assert "none chosen" in out
+    assert "epoch chosen on validation parts" in " ".join(out.split())
+    code, out, _ = run("results", "list")
+    assert "2 studies" in out
+    code, out, _ = run("results", "show", told["folder"])
+    assert "epoch chosen on the test folds" in out
+
+
+def test_bad_studies(run, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.toml").write_text("layers = [0]\n")
+    (tmp_path / "folds.json").write_text("[[0, 1], [1, 2]]")
+    (tmp_path / "ids.txt").write_text("0\n1\n")
+    for args, words in [
+        (["evaluate", data, "--protocol", "best"], "unknown protocol"),
+        (["evaluate", data, "--grid", "grid.toml"], "valid"),
+        (["evaluate", data, "--grid", "quick", "--protocol", "paper"], "test folds"),
+        (["evaluate", data, "--fold-files", "folds.json"], "graph 1"),
+        (["evaluate", data, "--train-ids", "ids.txt"], "holdout"),
+        (["evaluate", data, "--protocol", "holdout", "--ratios", "a,b"], "--ratios"),
+        (["evaluate", data, "--executor", "slurm"], "executor"),
+        (["evaluate", data, "--address", "host:1"], "--executor ray"),
+        (["evaluate", data, "--settings", "none.toml"], "none.toml"),
+        (["evaluate", data, "--settings", "paper"], "the paper has no settings"),
+        (["tune", data, "--grid", "none"], "none"),
+        (["results", "list"], "no folder"),
+        (["results", "show", tmp_path], "study.json"),
+        (["results", "compare", tmp_path, tmp_path], "study.json"),
+    ]:
+        code, out, err = run(*args)
+        assert code == 2, (args, out, err)
+        assert err.startswith("error:"), (args, err)
+        assert words in " ".join(err.split()), (args, err)
+    assert not (tmp_path / "studies").exists()
 
 
 def test_errors_are_one_message_and_exit_code_2(run, data, model, tmp_path):

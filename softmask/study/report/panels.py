@@ -128,7 +128,10 @@ def _marks(record: Record, role: str, where: dict[str, object]) -> tuple[list[in
         return [middle, *epochs], f"epoch {middle} (median), chosen on the test folds"
     if role == "paper":  # not finished: nothing is chosen yet
         return [], ""
-    best = best_epochs(record, "validation_metric", **where)
+    told = [
+        epoch for run in wording.figures_of(record).get(role, {}).get("runs", ()) for epoch in run.get("epochs", ())
+    ]
+    best = np.sort(told) if told else best_epochs(record, "validation_metric", **where)
     if not len(best):
         return [], ""
     middle = int(best[len(best) // 2])

@@ -153,6 +153,8 @@ def _chosen(record: Record, unit: Unit) -> str:
     if best is None:
         return f"This study is finished and has no figure: {progress(record)}."
     words = in_words(record, best.setting)
-    where = f"number {best.setting + 1} of {count(len(ranked), 'setting')}" + (f" ({words})" if words else "")
+    where = f"number {best.setting + 1} of {count(len(record.question['settings']), 'setting')}" + (
+        f" ({words})" if words else ""
+    )
     score = f"validation {unit.metric} of {unit.quantity(best.mean)}"
     return f"On {record.question['data']}, {where} is chosen, with a {score}; the test graphs were not looked at."
