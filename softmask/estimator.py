@@ -52,6 +52,7 @@ class _SoftMaskEstimator(BaseEstimator):
         dropout: float = 0.5,
         readout: str = "sum",
         attributes: bool = False,
+        norm: bool = False,
         seed: int = 0,
         device: str = "auto",
     ):
@@ -66,6 +67,7 @@ class _SoftMaskEstimator(BaseEstimator):
         self.dropout = dropout
         self.readout = readout
         self.attributes = attributes
+        self.norm = norm
         self.seed = seed
         self.device = device
 
@@ -172,8 +174,8 @@ class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
     :class:`~softmask.data.GraphStore`. Class labels of any type come back as they were given.
 
     Args:
-        variant, hidden, layers, epochs, lr, decay, decay_every, batch_size, dropout, readout, attributes: see
-            :class:`softmask.study.settings.Settings`.
+        variant, hidden, layers, epochs, lr, decay, decay_every, batch_size, dropout, readout, attributes, norm:
+            see :class:`softmask.study.settings.Settings`.
         seed: for the initial weights, the shuffles and the dropout.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
 

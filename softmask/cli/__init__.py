@@ -15,6 +15,7 @@ from softmask.cli.evaluate import evaluate
 from softmask.cli.fit import fit
 from softmask.cli.interrupt import Interrupted, raise_interrupted
 from softmask.cli.predict import predict
+from softmask.cli.reproduce import reproduce
 from softmask.cli.results import app as results_app
 from softmask.cli.tune import tune
 from softmask.errors import SoftmaskError
@@ -39,7 +40,7 @@ def _options(
         raise typer.Exit
 
 
-for command in (demo, fit, predict, evaluate, tune, bench):
+for command in (demo, fit, predict, evaluate, tune, reproduce, bench):
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(results_app, name="results")

@@ -34,6 +34,7 @@ def evaluate(
     dropout: options.Dropout = None,
     readout: options.Readout = None,
     attributes: options.Attributes = None,
+    norm: options.Norm = None,
     grid: Annotated[
         str | None,
         typer.Option(
@@ -97,6 +98,7 @@ def evaluate(
         "dropout": dropout,
         "readout": readout,
         "attributes": attributes,
+        "norm": norm,
     }
     name = store.info.get("name", data)
     base = options.settings_of(source, name, given)

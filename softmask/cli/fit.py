@@ -30,6 +30,7 @@ def fit(
     dropout: options.Dropout = None,
     readout: options.Readout = None,
     attributes: options.Attributes = None,
+    norm: options.Norm = None,
     holdout: Annotated[
         float, typer.Option(help="Share of the graphs that are not trained on, but scored after every epoch.")
     ] = 0.0,
@@ -70,6 +71,7 @@ def fit(
         "dropout": dropout,
         "readout": readout,
         "attributes": attributes,
+        "norm": norm,
     }
     settings = options.settings_of(source, store.info.get("name", data), given)
     epochs = settings.epochs

@@ -45,6 +45,14 @@ Attributes = Annotated[
     bool | None,
     typer.Option("--attributes/--no-attributes", help="Use the continuous node attributes too.", show_default="no"),
 ]
+Norm = Annotated[
+    bool | None,
+    typer.Option(
+        "--norm/--no-norm",
+        help="Scale every node's vector to unit size in every layer; not the paper's.",
+        show_default="no",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of weights, shuffles, dropout and folds.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn.dense.linear import Linear
 
 from softmask.nn.dropout import KeyedDropout
+from softmask.nn.embed import embed
 from softmask.nn.mask_net import MaskNet
 from softmask.nn.soft_mask_conv import SoftMaskConv
 from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum
@@ -40,6 +40,7 @@ class SoftMaskGNN(torch.nn.Module):
         jk: read out all layers (equation (5)) instead of the last.
         readout: ``"sum"``, or ``"mean"``, which is not zero invariant.
         dropout: dropout in the head.
+        norm: divide every node's vector by its root mean square in every layer (see :class:`SoftMaskConv`).
         head: ``"classifier"`` (linear, ReLU, dropout, linear) or ``"regressor"`` (three linear maps, ELU between).
 
     Shapes:
@@ -64,6 +65,7 @@ class SoftMaskGNN(torch.nn.Module):
         readout: Literal["sum", "mean"] = "sum",
         dropout: float = 0.5,
         head: Literal["classifier", "regressor"] = "classifier",
+        norm: bool = False,
     ):
         super().__init__()
         if num_layers < 1:
@@ -79,11 +81,12 @@ class SoftMaskGNN(torch.nn.Module):
         self.multi_channel = multi_channel
         self.jk = jk
         self.readout = readout
+        self.norm = norm
 
         d = hidden_channels
         self.lin_in = Linear(in_channels, d)
         self.masks = torch.nn.ModuleList(MaskNet(d, d, d if multi_channel else 1) for _ in range(num_layers))
-        self.convs = torch.nn.ModuleList(SoftMaskConv(d, d) for _ in range(num_layers))
+        self.convs = torch.nn.ModuleList(SoftMaskConv(d, d, norm=norm) for _ in range(num_layers))
         read = d * num_layers if jk else d
         if head == "classifier":
             self.head = torch.nn.Sequential(
@@ -146,7 +149,7 @@ class SoftMaskGNN(torch.nn.Module):
     ) -> tuple[list[Tensor], list[Tensor]]:
         if masks is not None and len(masks) != self.num_layers:
             raise ValueError(f"got masks for {len(masks)} layers; the model has {self.num_layers}")
-        h = self._embed(x)
+        h = embed(x, self.lin_in)
         if batch is not None:
             # The input map has a bias; padding must start from zero, and then stays zero.
             h = h * (as_segments(batch).graph >= 0).unsqueeze(-1)
@@ -161,30 +164,11 @@ class SoftMaskGNN(torch.nn.Module):
             used.append(mask)
         return hidden, used
 
-    def _embed(self, x: Tensor) -> Tensor:
-        if x.is_floating_point():
-            if self.lin_in.in_channels == 1:  # an outer product, which a compiler fuses with what follows
-                return x * self.lin_in.weight.t() + self.lin_in.bias
-            return self.lin_in(x)
-        if self.lin_in.in_channels == -1:
-            raise ValueError("in_channels=-1 needs floating-point features; give the number of tokens instead")
-        if x.is_cuda:
-            # The gradient of a look-up adds many rows into few, in any order; that of a product is fixed and faster.
-            # Its matrix is padded to rows of whole 16 bytes, which the tensor cores want.
-            padding = -self.lin_in.in_channels % 8
-            kinds = torch.arange(self.lin_in.in_channels + padding, device=x.device)
-            hot = (x.reshape(x.size(0), -1, 1) == kinds).sum(dim=1).to(self.lin_in.weight.dtype)
-            return F.linear(hot, F.pad(self.lin_in.weight, (0, padding)), self.lin_in.bias)
-        # A one-hot vector times a matrix is a look-up; the row before the first is the zero vector (token -1).
-        table = F.pad(self.lin_in.weight.t(), (0, 0, 1, 0))
-        h = F.embedding(x.long() + 1, table)
-        return (h.sum(dim=1) if x.dim() == 2 else h) + self.lin_in.bias
-
     def __repr__(self) -> str:
         return (
             f"{self.__class__.__name__}({self.in_channels}, {self.hidden_channels}, "
             f"num_layers={self.num_layers}, out_channels={self.out_channels}, "
-            f"multi_channel={self.multi_channel}, jk={self.jk}, readout={self.readout!r})"
+            f"multi_channel={self.multi_channel}, jk={self.jk}, readout={self.readout!r}, norm={self.norm})"
         )
 
 

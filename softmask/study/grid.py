@@ -187,8 +187,9 @@ def _choices(table: dict[str, Any], name: str) -> dict[str, tuple[Any, ...]]:
 
 def _check_kind(path: str | Path, key: str, value: Any) -> None:
     """Refuses values that are no setting at all, before `Settings` looks at what they are."""
-    if not isinstance(value, str | int | float) or isinstance(value, bool) != (key == "attributes"):
-        kind = "true or false" if key == "attributes" else "a number or a word"
+    switch = isinstance(getattr(Settings, key), bool)
+    if not isinstance(value, str | int | float) or isinstance(value, bool) != switch:
+        kind = "true or false" if switch else "a number or a word"
         raise SettingError(f"{path}: {key} must be {kind}, got {value!r}")
 
 

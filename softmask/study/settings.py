@@ -25,6 +25,7 @@ class Settings:
         dropout: dropout in the head.
         readout: ``sum`` or ``mean``.
         attributes: use the continuous node attributes beside the labels.
+        norm: divide every node's vector by its root mean square in every layer; not of the paper.
     """
 
     variant: str = "smg-jk"
@@ -38,6 +39,7 @@ class Settings:
     dropout: float = 0.5
     readout: Literal["sum", "mean"] = "sum"
     attributes: bool = False
+    norm: bool = False
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
@@ -49,7 +51,8 @@ class Settings:
             if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise SettingError(f"{name} must be a whole number of at least 1, got {value!r}")
             object.__setattr__(self, name, int(value))
-        object.__setattr__(self, "attributes", bool(self.attributes))
+        for name in ("attributes", "norm"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
         for name in ("lr", "decay", "dropout"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real):
@@ -71,6 +74,7 @@ class Settings:
             outputs,
             readout=self.readout,
             dropout=self.dropout,
+            norm=self.norm,
             head="classifier" if task == "classification" else "regressor",
             **VARIANTS[self.variant],
         )

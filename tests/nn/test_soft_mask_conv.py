@@ -1,6 +1,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -166,3 +167,19 @@ def test_a_mask_per_channel_needs_equal_sizes():
 def test_a_mask_that_does_not_fit(shape):
     with pytest.raises(ValueError, match="the mask has shape"):
         SoftMaskConv(3, 3)(X, EDGES, torch.ones(shape))
+
+
+def test_norm_against_the_definition():
+    numbers = Numbers(3)
+    conv = numbers.fill(SoftMaskConv(4, 4, norm=True))
+    plain = SoftMaskConv(4, 4, act=lambda z: z).double()
+    plain.load_state_dict({k: v for k, v in conv.state_dict().items() if k != "scale"})
+    x, mask = numbers.normal(5, 4), numbers.mask(5, 1)
+    mask[2] = 0.0
+    edge_index = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
+    z = plain(x, edge_index, mask).detach().numpy()
+    rms = np.sqrt((z**2).mean(axis=1, keepdims=True) + 1e-6)
+    expected = np.maximum(mask.numpy() * conv.scale.detach().numpy() * z / rms, 0)
+    np.testing.assert_allclose(conv(x, edge_index, mask).detach().numpy(), expected, atol=1e-12)
+    assert (expected[2] == 0).all()
+    assert "norm=True" in repr(conv)

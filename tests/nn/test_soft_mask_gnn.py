@@ -30,7 +30,7 @@ def one_hot(tokens, kinds):
 
 def test_repr():
     assert str(SoftMaskGNN(8, 16, 3, 2, multi_channel=True)) == (
-        "SoftMaskGNN(8, 16, num_layers=3, out_channels=2, multi_channel=True, jk=False, readout='sum')"
+        "SoftMaskGNN(8, 16, num_layers=3, out_channels=2, multi_channel=True, jk=False, readout='sum', norm=False)"
     )
 
 

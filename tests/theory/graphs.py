@@ -72,8 +72,8 @@ class Numbers:
                 p.copy_(self.normal(*p.shape) * 0.5)
         return module
 
-    def stack(self, channels: int, num_layers: int) -> list[SoftMaskConv]:
-        return [self.fill(SoftMaskConv(channels, channels)) for _ in range(num_layers)]
+    def stack(self, channels: int, num_layers: int, norm: bool = False) -> list[SoftMaskConv]:
+        return [self.fill(SoftMaskConv(channels, channels, norm=norm)) for _ in range(num_layers)]
 
 
 @st.composite

@@ -30,11 +30,11 @@ def subset(graph, inside):
 
 
 @examples(100)
-@given(graph_and_subset(), st.integers(1, 5))
-def test_lemma_1(case, num_layers):
+@given(graph_and_subset(), st.integers(1, 5), st.booleans())
+def test_lemma_1(case, num_layers, norm):
     graph, inside = case
     numbers = graph.numbers()
-    convs = numbers.stack(CHANNELS, num_layers)
+    convs = numbers.stack(CHANNELS, num_layers, norm)
     x = numbers.normal(graph.num_nodes, CHANNELS)
     masks = lemma_masks(graph, inside, num_layers, numbers)
     nodes, sub_edges, _ = subset(graph, inside)
@@ -44,11 +44,11 @@ def test_lemma_1(case, num_layers):
 
 
 @examples(100)
-@given(graph_and_subset(), st.integers(1, 5))
-def test_theorem_1(case, num_layers):
+@given(graph_and_subset(), st.integers(1, 5), st.booleans())
+def test_theorem_1(case, num_layers, norm):
     graph, inside = case
     numbers = graph.numbers()
-    convs = numbers.stack(CHANNELS, num_layers)
+    convs = numbers.stack(CHANNELS, num_layers, norm)
     x = numbers.normal(graph.num_nodes, CHANNELS)
     masks = theorem_masks(graph, inside, num_layers, numbers)
     nodes, sub_edges, sub_batch = subset(graph, inside)
@@ -86,7 +86,7 @@ def test_a_node_with_mask_0_is_inaccessible(graph, data):
     numbers = graph.numbers()
     n = graph.num_nodes
     multi = data.draw(st.booleans())
-    conv = numbers.fill(SoftMaskConv(CHANNELS, CHANNELS))
+    conv = numbers.fill(SoftMaskConv(CHANNELS, CHANNELS, norm=data.draw(st.booleans())))
     x, mask = numbers.normal(n, CHANNELS), numbers.mask(n, CHANNELS if multi else 1)
     shut = data.draw(st.sets(st.integers(0, n - 1))) if n > 0 else set()
     mask[list(shut)] = 0.0
@@ -105,7 +105,7 @@ def test_the_sums_are_zero_invariant(graph, data):
     """Nodes that hold zero may as well not be there, for neighbours and readout; nothing sums to zero."""
     numbers = graph.numbers()
     n = graph.num_nodes
-    conv = numbers.fill(SoftMaskConv(CHANNELS, CHANNELS))
+    conv = numbers.fill(SoftMaskConv(CHANNELS, CHANNELS, norm=data.draw(st.booleans())))
     x, mask = numbers.normal(n, CHANNELS), numbers.mask(n, 1)
     zero = data.draw(st.sets(st.integers(0, n - 1))) if n > 0 else set()
     x[list(zero)] = 0.0

@@ -1,0 +1,33 @@
+"""The input map, which takes features or tokens."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn.dense.linear import Linear
+
+
+def embed(x: Tensor, lin: Linear) -> Tensor:
+    """An affine map of the nodes' input.
+
+    Args:
+        x: ``[nodes, in_channels]`` floating point; or integer tokens, ``[nodes]`` or ``[nodes, columns]``, each
+            standing for the one-hot vector with a 1 in that place (-1: the zero vector).
+        lin: the map.
+    """
+    if x.is_floating_point():
+        if lin.in_channels == 1:  # an outer product, which a compiler fuses with what follows
+            return x * lin.weight.t() + lin.bias
+        return lin(x)
+    if lin.in_channels == -1:
+        raise ValueError("in_channels=-1 needs floating-point features; give the number of tokens instead")
+    if x.is_cuda:
+        # The gradient of a look-up adds many rows into few, in any order; that of a product is fixed and faster.
+        # Its matrix is padded to rows of whole 16 bytes, which the tensor cores want.
+        padding = -lin.in_channels % 8
+        kinds = torch.arange(lin.in_channels + padding, device=x.device)
+        hot = (x.reshape(x.size(0), -1, 1) == kinds).sum(dim=1).to(lin.weight.dtype)
+        return F.linear(hot, F.pad(lin.weight, (0, padding)), lin.bias)
+    # A one-hot vector times a matrix is a look-up; the row before the first is the zero vector (token -1).
+    table = F.pad(lin.weight.t(), (0, 0, 1, 0))
+    h = F.embedding(x.long() + 1, table)
+    return (h.sum(dim=1) if x.dim() == 2 else h) + lin.bias

@@ -1,0 +1,72 @@
+import json
+
+import numpy as np
+import pytest
+
+from softmask.data.catalog import TU_SETS, open_data
+from softmask.errors import SettingError
+from softmask.paper.published import OURS, best_other, published, table1_accuracy
+from softmask.paper.table1 import cells, gather, markdown
+from softmask.study import Local
+
+
+def test_the_recipe_has_all_thirty_cells_with_seeds_from_0():
+    found = cells()
+    assert {(c.name, c.variant) for c in found} == {(n, v) for n in TU_SETS for v in OURS}
+    for key in {(c.name, c.variant) for c in found}:
+        seeds = [s for c in found if (c.name, c.variant) == key for s in range(c.seed, c.seed + c.runs)]
+        assert seeds == list(range(len(seeds)))
+    for cell in found:
+        mean = cell.variant == "m-smg-jk" and cell.name.startswith("REDDIT")
+        assert cell.settings.readout == ("mean" if mean else "sum")
+        assert cell.settings.variant == cell.variant
+        assert cell.folds == 10
+        assert cell.graphs is None
+
+
+def test_some_of_it():
+    assert {c.name for c in cells(["MUTAG"])} == {"MUTAG"}
+    assert len(cells(["MUTAG"], ["smg"])) == 1
+    with pytest.raises(SettingError, match="no set 'CORA'"):
+        cells(["CORA"])
+    with pytest.raises(SettingError, match="no variant 'gin'"):
+        cells(variants=["gin"])
+
+
+def test_the_printed_figures():
+    """Typed in from the paper."""
+    assert table1_accuracy("smg-jk", "REDDIT-BINARY") == pytest.approx((0.931, 0.0225))
+    assert best_other("MUTAG") == ("FGSD", pytest.approx(0.9212))
+    assert best_other("COLLAB") == ("GIN", pytest.approx(0.802))
+    assert len(published()["table1"]["accuracy"]) == 19
+
+
+@pytest.mark.real
+def test_the_quick_form_on_real_sets(real_set, tmp_path):
+    quick = cells(variants=["smg"], quick=True)
+    for cell in quick:
+        cell.study(open_data(real_set(cell.name)), tmp_path).run(Local(["cpu"]))
+    table = gather(tmp_path)
+    assert set(table) == {(c.name, "smg") for c in quick}
+    for (name, _), row in table.items():
+        result = json.loads((tmp_path / "table1" / name / "smg" / "both-seed0-runs1" / "result.json").read_text())
+        assert row["paper"] == result["figures"]["paper"]["scores"]
+        shown = f"| {name} | SMG | {100 * np.mean(row['paper']):.1f} ± {100 * np.std(row['paper']):.1f} | 1 |"
+        assert shown in markdown(tmp_path)
+
+
+def test_the_table_counts_what_is_reached(tmp_path):
+    """Two made-up cells: one at the paper's figure minus half a standard error, one far below."""
+    for name, accuracy in (("MUTAG", 0.93), ("PROTEINS", 0.70)):
+        folder = tmp_path / "table1" / name / "smg" / "paper-seed0-runs2"
+        folder.mkdir(parents=True)
+        scores = (accuracy + 0.05 * np.array([[1, -1] * 5, [-1, 1] * 5])).tolist()
+        (folder / "study.json").write_text(json.dumps({"data": name, "settings": [{"variant": "smg"}]}))
+        figures = {"paper": {"scores": scores}}
+        result = {"figures": figures, "device_s": 1.0, "troubles": [], "devices": ["cpu"]}
+        (folder / "result.json").write_text(json.dumps(result))
+    text = markdown(tmp_path)
+    assert "| MUTAG | SMG | 93.0 ± 5.0 | 2 | 89.2 ± 6.2 |" in text
+    assert "1 of 2 cells reach" in text
+    assert "on 1 of 2 sets" in text
+    assert "epoch chosen on the test folds" in text
