@@ -1,18 +1,18 @@
 """softmask reproduce"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from softmask.cli import options
 from softmask.errors import SettingError
 
-_WHAT = ("table1",)
+_WHAT = ("table1", "figure3")
 
 
 def reproduce(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="table1.", show_default=False)],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="table1 or figure3.", show_default=False)],
     sets: Annotated[list[str] | None, typer.Option("--set", help="Only this set; may be given again.")] = None,
     variants: Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; may be repeated.")] = None,
     quick: Annotated[
@@ -30,7 +30,13 @@ def reproduce(
     """
     if what not in _WHAT:
         raise SettingError(f"there is no recipe {what!r}; there is {', '.join(_WHAT)}")
-    _table1(sets or [], variants or [], quick, out / "quick" if quick else out, device, data_dir)
+    out = out / "quick" if quick else out
+    if what == "table1":
+        _table1(sets or [], variants or [], quick, out, device, data_dir)
+        return
+    if variants:
+        raise SettingError("--variant belongs to table1")
+    _figure3(sets or [], quick, out, device, data_dir)
 
 
 def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
@@ -41,14 +47,46 @@ def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device
     from softmask.data.catalog import open_data
     from softmask.paper.table1 import cells, markdown
 
-    stores: dict[str, object] = {}
+    stores: dict[str, Any] = {}
     for cell in cells(sets, variants, quick):
         if cell.name not in stores:
             stores = {cell.name: open_data(cell.name, data_dir)}
-        study = cell.study(stores[cell.name], out)  # type: ignore[arg-type]
+        study = cell.study(stores[cell.name], out)
         print(f"{cell.name}, {cell.variant}: {study.folder}", file=sys.stderr)
         run_study(study, "local", None, device, fresh=False, tensorboard=False)
     text = markdown(out)
     with atomic_path(out / "table1.md") as temporary:
         temporary.write_text(text, encoding="utf-8")
     print(text)
+
+
+def _figure3(sets: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
+    from softmask.atomic import atomic_path
+    from softmask.cli.progress import epoch_bar
+    from softmask.cli.study import resumable
+    from softmask.data.catalog import open_data
+    from softmask.device import pick_device
+    from softmask.paper.figure3 import fits, markdown, plot
+
+    picked = str(pick_device(device))
+    stores: dict[str, Any] = {}
+    for fit in fits(sets, quick):
+        if fit.path(out).is_file():
+            continue
+        if fit.name not in stores:
+            stores = {fit.name: open_data(fit.name, data_dir)}
+        with resumable(out) as stop, epoch_bar(f"{fit.name}, {fit.model}", fit.settings.epochs) as bar:
+            fit.run(
+                stores[fit.name],
+                out,
+                picked,
+                lambda epoch, metrics: (
+                    bar(epoch, lambda: f"training accuracy {100 * metrics['train'].mean():.1f} %") or stop.asked
+                ),
+            )
+    text = markdown(out)
+    with atomic_path(out / "figure3" / "claims.md") as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(text)
+    for path in plot(out):
+        print(path)

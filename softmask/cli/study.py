@@ -2,11 +2,14 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softmask.cli.interrupt import stop_on_interrupt
+from softmask.cli.interrupt import Stop, stop_on_interrupt
 from softmask.cli.progress import study_bar
 from softmask.errors import SettingError, StudyInterrupted
 
@@ -45,18 +48,25 @@ def run_study(
         raise SettingError(f"unknown executor {executor!r}; use local or ray")
     if address is not None and executor != "ray":
         raise SettingError("--address belongs to --executor ray")
-    try:
-        with stop_on_interrupt() as stop, study_bar() as bar:
-            record = study.run(runner, lambda *progress: bar(*progress) or stop.asked, fresh=fresh)
-    except StudyInterrupted:
-        print(f"interrupted; {study.folder} keeps what was trained, and the same command goes on", file=sys.stderr)
-        raise typer.Exit(130) from None
+    with resumable(study.folder) as stop, study_bar() as bar:
+        record = study.run(runner, lambda *progress: bar(*progress) or stop.asked, fresh=fresh)
     for name, text in (("report.md", markdown_report(record)), ("report.html", html_report(record))):
         with atomic_path(record.folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
     if tensorboard:
         write_events(record, record.folder / "events")
     return record
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[Stop]:
+    """While active, Ctrl-C asks to stop; if that was done, it is said that the same command goes on."""
+    try:
+        with stop_on_interrupt() as stop:
+            yield stop
+    except StudyInterrupted:
+        print(f"interrupted; {folder} keeps what was trained, and the same command goes on", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def tell(record: "Record", as_json: bool) -> None:

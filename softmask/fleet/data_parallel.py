@@ -66,7 +66,7 @@ def train_data_parallel(
     y, mean, std = _targets(store, [replica])
     y = y[0].to(dtype) if y.is_floating_point() else y
     # What the model does not look at is never read.
-    graphs = dataclasses.replace(store, edge_label=None, edge_attr=None, node_role=None, y=None, info={})
+    graphs = dataclasses.replace(store, edge_label=None, edge_attr=None, node_role=None, pos=None, y=None, info={})
 
     def share(ids: np.ndarray | Sequence[int]) -> Share:
         return Share(graphs, y, features, plan([ids], store.sizes, batch_size), ranks, dtype)

@@ -23,7 +23,7 @@ from softmask.fleet.program import Program
 from softmask.fleet.replica import Replica
 from softmask.fleet.snapshot import Snapshot, fingerprint
 from softmask.fleet.stack import Stack
-from softmask.nn import KeyedDropout, SoftMaskGNN
+from softmask.nn import GAT, KeyedDropout, SoftMaskGNN
 from softmask.ops.bitmaps import bitmaps
 from softmask.ops.keyed import fold_key
 
@@ -167,7 +167,7 @@ class Fleet:
         """How many replicas compute together on a CPU: as many as keep one tensor of all of them in its caches."""
         model = self.model
         widest = max(max(p.shape, default=1) for p in model.parameters())
-        wide = model.hidden_channels if isinstance(model, SoftMaskGNN) else widest
+        wide = model.hidden_channels if isinstance(model, SoftMaskGNN | GAT) else widest
         width = self.stack.copy.itemsize
         return max(1, (_CACHE_HALF if width == 2 else _CACHE) // (width * self.train_plan.nodes * wide))
 

@@ -17,7 +17,8 @@ class Snapshot:
 
     Args:
         path: the file; it need not exist.
-        every: seconds between two saves; more if saving itself takes more than a twentieth of that.
+        every: seconds between two saves, more if saving itself takes more than a twentieth of that; 0 saves after
+            every epoch.
         last: whether the state after the last epoch is saved too.
     """
 
@@ -39,7 +40,8 @@ class Snapshot:
         with atomic_path(self.path) as temporary:
             save_file({name: t.cpu().contiguous() for name, t in state.items()}, temporary, {"of": fingerprint})
         self.saved = monotonic()
-        self.every = max(self.every, 20 * (self.saved - begin))
+        if self.every > 0:
+            self.every = max(self.every, 20 * (self.saved - begin))
 
     def load(self, fingerprint: str) -> dict[str, Tensor] | None:
         """The saved state, if there is one of this very training."""
