@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from softmask.errors import SettingError
 
 
@@ -30,6 +32,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise SettingError(f"cannot write {path}: {error.strerror or error}") from None
+        if isinstance(error, SafetensorError):  # what safetensors makes of an error of the system
+            raise SettingError(f"cannot write {path}: {error}") from None
         raise
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from softmask.bench.clock import timed
-from softmask.fleet.precision import Precision, matmul_precision, resolve
+from softmask.fleet.precision import Precision, matmul_precision, precision_name, resolve
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,6 @@ class Ceilings:
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         return asdict(self)
-
-
-def precision_name(precision: Precision, device: torch.device) -> str:
-    """What ``auto`` means on this device: ``float64``, ``float32``, ``tf32`` or ``bf16``."""
-    _, compute, tf32 = resolve(precision, device)
-    if compute == torch.bfloat16:
-        return "bf16"
-    return "tf32" if tf32 else str(compute).removeprefix("torch.")
 
 
 def measure_ceilings(

@@ -9,7 +9,6 @@ import torch
 
 from softmask.atomic import atomic_path
 from softmask.bench.attempt import attempt
-from softmask.bench.ceilings import precision_name
 from softmask.bench.clock import forget, once, peak_bytes, timed
 from softmask.bench.compare import make_fleet
 from softmask.data.features import Features
@@ -17,7 +16,7 @@ from softmask.data.store import GraphStore
 from softmask.data.synthetic import motif
 from softmask.errors import SettingError
 from softmask.fleet import Replica
-from softmask.fleet.precision import Precision, matmul_precision
+from softmask.fleet.precision import Precision, matmul_precision, precision_name
 from softmask.study.settings import Settings
 
 _EDGES_PER_NODE = 10

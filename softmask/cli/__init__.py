@@ -55,7 +55,7 @@ def main() -> None:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_plain(str(error))}", highlight=False)
         sys.exit(2)
     except Interrupted:
-        print("\ninterrupted; nothing was written", file=sys.stderr)
+        print("\ninterrupted; nothing was left half written", file=sys.stderr)
         sys.exit(130)
 
 

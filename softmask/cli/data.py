@@ -19,7 +19,7 @@ app = typer.Typer(
     epilog="Example: softmask data list; softmask data info MUTAG",
 )
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="TU folder or zip, packed store, or a name.")]
+Data = Annotated[str, typer.Argument(metavar="DATA", help="TU folder or zip, packed store, molecules, or a name.")]
 DataDir = Annotated[
     Path | None,
     typer.Option(help="Folder in which names are looked for, before SOFTMASK_DATA and the downloads."),
@@ -30,17 +30,18 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 @app.command(name="list", epilog="Example: softmask data list --data-dir ~/tu")
 def list_sets(data_dir: DataDir = None, as_json: Json = False) -> None:
     """List the sets known by name, and where each of them is."""
-    from softmask.data.catalog import SYNTHETIC, TU_SETS, find
+    from softmask.data.catalog import KNOWN, QM9_SETS, SYNTHETIC, find
 
     rows: list[dict[str, Any]] = []
-    for name, known in TU_SETS.items():
+    for name, known in KNOWN.items():
         try:
             where: str | None = str(find(name, data_dir))
         except DataError:
             if data_dir is not None and not data_dir.is_dir():
                 raise
             where = None
-        row: dict[str, Any] = {"name": name, "kind": "TU", "graphs": known.graphs, "classes": known.classes}
+        kind = "molecules" if name in QM9_SETS else "TU"
+        row: dict[str, Any] = {"name": name, "kind": kind, "graphs": known.graphs, "classes": known.classes}
         rows.append(row | {"nodes": known.nodes, "edges": known.edges, "where": where})
     rows += [{"name": name, "kind": "synthetic", "where": "made on the spot"} for name in SYNTHETIC]
     if as_json:
@@ -52,7 +53,7 @@ def list_sets(data_dir: DataDir = None, as_json: Json = False) -> None:
     table.add_column("where", overflow="fold")
     for row in rows:
         numbers = [
-            f"{row[c]:,}" if c in row else "any" * (c == "graphs") for c in ("graphs", "classes", "nodes", "edges")
+            f"{row[c]:,}" if row.get(c) else "any" * (c == "graphs") for c in ("graphs", "classes", "nodes", "edges")
         ]
         table.add_row(row["name"], *numbers, escape(row["where"] or f"softmask data get {row['name']}"))
     _console().print(table)
@@ -60,25 +61,38 @@ def list_sets(data_dir: DataDir = None, as_json: Json = False) -> None:
 
 @app.command(epilog="Example: softmask data get MUTAG")
 def get(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names in the TU collection.")],
-    data_dir: Annotated[Path | None, typer.Option(help="Folder for the zip files; by default the cache.")] = None,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names in the TU collection, or qm9.")],
+    data_dir: Annotated[Path | None, typer.Option(help="Folder for the files; by default the cache.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Download even what is there.")] = False,
 ) -> None:
-    """Download sets of the TU collection. Any name of the collection will do, not only the listed ones."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    """Download sets of the TU collection. Any name of the collection will do, not only the listed ones.
+
+    qm9 is not downloaded but made from the package qm9pack (pip install 'softmask\\[qm9]'), in two minutes.
+    """
+    import warnings
+
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn
 
     from softmask.data.download import get as download
+    from softmask.data.qm9 import UnmatchedMoleculeWarning
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     for name in names:
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        amount = TaskProgressColumn() if name == "qm9" else DownloadColumn()
+        columns = (TextColumn("{task.description}"), BarColumn(), amount)
+        with (
+            Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+            warnings.catch_warnings(record=True) as caught,
+        ):
+            warnings.simplefilter("always", UnmatchedMoleculeWarning)
             task = progress.add_task(name, total=None)
 
             def show(done: int, total: int | None, progress: Progress = progress, task: Any = task) -> None:
                 progress.update(task, completed=done, total=total)
 
             path = download(name, data_dir, again, show)
+        for warning in caught:
+            console.print(f"[yellow]warning:[/] {escape(str(warning.message))}", highlight=False, soft_wrap=True)
         print(path)
 
 
@@ -138,11 +152,13 @@ def _table(found: dict[str, Any]) -> Table:
             table.add_row(name, escape(f"{value:,}" if isinstance(value, int) else str(value)))
 
     add("name", found["name"])
+    add("source", found["source"])
     add("graphs", found["graphs"])
     if found["classes"] is not None:
         add("classes", f"{len(found['classes'])}: " + ", ".join(f"{c} ({n:,})" for c, n in found["classes"]))
     elif found["targets"]:
-        add("targets", found["targets"])
+        names = f": {', '.join(found['target_names'])}" if found["target_names"] else ""
+        add("targets", f"{found['targets']:,}{names}")
     else:
         add("classes", "none: good for prediction, not for training")
     add("nodes", found["nodes"])
@@ -159,6 +175,7 @@ def _table(found: dict[str, Any]) -> Table:
         labels = found[f"{what}_labels"]
         add(f"{what} labels", " and ".join(f"{n} values" for n in labels) or "none")
         add(f"{what} attributes", found[f"{what}_attributes"] or "none")
+    add("positions", f"in {found['positions']} dimensions" if found["positions"] else None)
     add("roles known", ", ".join(found["roles"]) if found["roles"] else None)
     features = found["features"]
     add("features used", f"{features['kind']}, {features['channels']} channels")

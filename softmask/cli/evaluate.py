@@ -21,7 +21,9 @@ def evaluate(
     ] = "fair",
     folds: Annotated[int, typer.Option(help="Into how many parts the graphs are split.")] = 10,
     runs: Annotated[int, typer.Option(help="How many times, each with new folds and new weights.")] = 1,
-    repeats: Annotated[int, typer.Option(help="Trainings for each fold of the fair protocol, averaged.")] = 3,
+    repeats: Annotated[
+        int | None, typer.Option(help="Trainings for each fold of the fair protocol, averaged.", show_default="3")
+    ] = None,
     source: options.Source = None,
     variant: options.Variant = None,
     hidden: options.Hidden = None,
@@ -48,11 +50,16 @@ def evaluate(
     patience: Annotated[
         int | None, typer.Option(help="Stop early: so many epochs without a better validation score.")
     ] = None,
-    validation: Annotated[float, typer.Option(help="Share of a training part that chooses.")] = 0.1,
+    validation: Annotated[
+        float | None, typer.Option(help="Share of a training part that chooses.", show_default="0.1")
+    ] = None,
     fold_files: Annotated[
         Path | None, typer.Option(help="Given folds: a folder with a file of test graphs for each, or one JSON file.")
     ] = None,
-    ratios: Annotated[str, typer.Option(help="Of training, validation and test part, for holdout.")] = "0.8,0.1,0.1",
+    ratios: Annotated[
+        str | None,
+        typer.Option(help="Of training, validation and test part, for holdout.", show_default="0.8,0.1,0.1"),
+    ] = None,
     train_ids: Annotated[Path | None, typer.Option(help="For holdout: file with the graphs to train on.")] = None,
     validation_ids: Annotated[Path | None, typer.Option(help="For holdout: file with those that choose.")] = None,
     test_ids: Annotated[Path | None, typer.Option(help="For holdout: file with those to test on.")] = None,
@@ -85,6 +92,7 @@ def evaluate(
 
     if protocol == "tune":
         raise SettingError("to choose settings without testing them, use softmask tune")
+    _check(protocol, grid, {"sample": sample, "halving": halving or None}, patience, repeats, validation, ratios)
     store = open_data(data, data_dir)
     given = {
         "variant": variant,
@@ -108,12 +116,12 @@ def evaluate(
         protocol=protocol,
         folds=folds,
         runs=runs,
-        repeats=repeats,
-        validation=validation,
+        repeats=3 if repeats is None else repeats,
+        validation=0.1 if validation is None else validation,
         patience=patience,
         halving=halving,
         given=_given(protocol, fold_files, {"train": train_ids, "validation": validation_ids, "test": test_ids}, store),
-        ratios=_numbers(ratios),
+        ratios=_numbers(ratios or "0.8,0.1,0.1"),
         seed=seed,
         precision=precision,
         jobs=jobs,
@@ -121,6 +129,29 @@ def evaluate(
         weights=weights,
     )
     study.tell(study.run_study(study_, executor, address, device, fresh, tensorboard), as_json)
+
+
+def _check(
+    protocol: str,
+    grid: str | None,
+    search: dict[str, Any],
+    patience: int | None,
+    repeats: int | None,
+    validation: float | None,
+    ratios: str | None,
+) -> None:
+    """Refuses options that would have no effect."""
+    for name, value in search.items():
+        if grid is None and value is not None:
+            raise SettingError(f"--{name} belongs to --grid")
+    for name, option, protocols in (
+        ("patience", patience, ("fair", "both", "holdout")),
+        ("repeats", repeats, ("fair", "both")),
+        ("validation", validation, ("fair", "both")),
+        ("ratios", ratios, ("holdout",)),
+    ):
+        if option is not None and protocol not in protocols:
+            raise SettingError(f"--{name} belongs to --protocol {' or '.join(protocols)}")
 
 
 def _given(protocol: str, fold_files: Path | None, parts: dict[str, Path | None], store: Any) -> Any:

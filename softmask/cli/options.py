@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,4 +88,6 @@ def grid_of(grid: str, data: str, sample: int | None, seed: int, base: "Settings
     from softmask.study.grid import read_grid
 
     found = read_grid(grid, data)
+    if skipped := found.skipped(base):
+        print(f"{skipped} combinations of the grid are no valid settings and are left out", file=sys.stderr)
     return found.settings(base) if sample is None else found.sample(sample, seed, base)

@@ -26,18 +26,18 @@ def list_(
     from rich.table import Table
 
     from softmask.errors import DataError, SoftmaskError
-    from softmask.study.record import read_json
+    from softmask.study.record import read_json, read_question
 
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}; softmask evaluate makes studies under studies, or at --out")
     found = []
     for path in sorted(folder.rglob("study.json")):
         try:
-            question = read_json(path)
+            question = read_question(path.parent)
             result = path.with_name("result.json")
             figures = read_json(result)["figures"] if result.is_file() else None
             found.append((str(path.parent), question, figures))
-        except (SoftmaskError, KeyError) as error:
+        except (SoftmaskError, KeyError, TypeError) as error:
             typer.echo(f"skipped {path.parent}: {error}", err=True)
     if as_json:
         print(json.dumps([{"folder": f, "question": q, "figures": r} for f, q, r in found]))
@@ -51,7 +51,9 @@ def list_(
         said = "not finished" if figures is None else "settings chosen"
         if figures:
             said = "\n".join(
-                f"{name} {scale * f['mean']:.{digits}f} ± {scale * f['std']:.{digits}f}{unit}"
+                f"{name} {scale * f['mean']:.{digits}f}"
+                + ("" if f["std"] is None else f" ± {scale * f['std']:.{digits}f}")
+                + unit
                 for name, f in figures.items()
             )
         variants = ", ".join(dict.fromkeys(s["variant"] for s in question["settings"]))
@@ -75,7 +77,9 @@ def show(study: Folder, as_json: options.Json = False) -> None:
 def compare(
     first: Folder,
     second: Folder,
-    figure: Annotated[str, typer.Option(help="Which figure: fair, paper or holdout.")] = "fair",
+    figure: Annotated[
+        str | None, typer.Option(help="fair, holdout or paper; by default the first of these that both have.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Is one model better than another? Two studies over the same folds, with a corrected resampled t-test.
@@ -91,7 +95,7 @@ def compare(
 
     found = compare_studies(read_record(first), read_record(second), figure)
     if as_json:
-        content = {"figure": figure, "first": found.name_a, "second": found.name_b}
+        content = {"figure": found.figure, "first": found.name_a, "second": found.name_b}
         means = {"mean_first": found.mean_a, "mean_second": found.mean_b}
         print(json.dumps(content | means | found.comparison.to_json() | {"sentence": found.sentence()}))
         return

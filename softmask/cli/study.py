@@ -80,7 +80,9 @@ def tell(record: "Record", as_json: bool) -> None:
         return
     console = Console()
     print_report(record, console)
-    console.print(f"\nthe study: {record.folder}; to look at: {record.folder / 'report.html'}", soft_wrap=True)
+    page = record.folder / "report.html"
+    seen = f"; to look at: {page}" if page.is_file() else ""
+    console.print(f"\nthe study: {record.folder}{seen}", soft_wrap=True, highlight=False)
 
 
 def _devices(device: str, jobs: int) -> list[str]:

@@ -31,6 +31,10 @@ def tune(
         int | None, typer.Option(help="Stop early: so many epochs without a better validation score.")
     ] = None,
     validation: Annotated[float, typer.Option(help="Share of a training part that chooses.")] = 0.1,
+    fold_files: Annotated[
+        Path | None,
+        typer.Option(help="Given folds, as for [b]evaluate[/b]: their test graphs are left alone, fold by fold."),
+    ] = None,
     seed: options.Seed = 0,
     out: Annotated[
         Path | None,
@@ -58,6 +62,7 @@ def tune(
     [b]Example:[/b] softmask tune PROTEINS --grid bio --sample 20 --halving
     """
     from softmask.data.catalog import open_data
+    from softmask.data.fold_files import read_folds
     from softmask.study.ask import ask
     from softmask.study.grid import write_settings_toml
 
@@ -73,6 +78,7 @@ def tune(
         validation=validation,
         patience=patience,
         halving=halving,
+        given=None if fold_files is None else read_folds(fold_files, store.num_graphs),
         seed=seed,
         precision=precision,
         jobs=jobs,

@@ -7,7 +7,10 @@ from pathlib import Path
 
 from softmask.data.cache import cached, raw_folder
 from softmask.data.files import load_store
+from softmask.data.molecules import READER_VERSION as MOLECULES_VERSION
+from softmask.data.molecules import SUFFIX, digest, load_molecules
 from softmask.data.raw import RawFiles
+from softmask.data.samples import SAMPLE, SAMPLE_FILE
 from softmask.data.store import GraphStore
 from softmask.errors import DataError
 
@@ -41,16 +44,25 @@ TU_SETS: dict[str, Counts] = {
 }
 """The ten sets of the paper, of the TU Dortmund collection."""
 
+QM9_SETS: dict[str, Counts] = {
+    "qm9": Counts(130_831, 0, 2_359_210, 2_440_360, 0, 0, 0, 11, 4),
+    SAMPLE: Counts(1_000, 0, 18_198, 18_834, 0, 0, 0, 11, 4),
+}
+"""The set of the paper's Table 2, made from a package; and 1000 molecules of it, which softmask ships."""
+
+KNOWN = TU_SETS | QM9_SETS
+
 SYNTHETIC = ("hierarchy", "motif")
 """Sets with ground truth, made on the spot; ``motif:graphs=500,seed=1`` sets the size and the seed."""
 
 
 def open_data(data: str | Path, data_dir: Path | None = None) -> GraphStore:
-    """Opens a set: a folder or zip file in TU layout, a packed store (``.safetensors``), or a name.
+    """Opens a set: a folder or zip file in TU layout, a packed store (``.safetensors``), molecules
+    (``.molecules.xz``), or a name.
 
-    A name is looked for as ``NAME/``, ``NAME.zip`` and ``NAME.safetensors`` in `data_dir`, in the folder that
-    ``SOFTMASK_DATA`` names, and among the downloads. Sets in TU layout are packed once and then kept in the
-    cache.
+    A name is looked for as ``NAME/``, ``NAME.zip``, ``NAME.safetensors`` and ``NAME.molecules.xz`` in `data_dir`, in
+    the folder that ``SOFTMASK_DATA`` names, and among the downloads. What is no store yet is packed once and then
+    kept in the cache.
 
     Args:
         data: a path, or a name of ``softmask data list``.
@@ -61,6 +73,9 @@ def open_data(data: str | Path, data_dir: Path | None = None) -> GraphStore:
     path = find(data, data_dir)
     if path.suffix == ".safetensors":
         return load_store(path)
+    if path.name.endswith(SUFFIX):
+        key = f"molecules-{digest(path)[:40]}-r{MOLECULES_VERSION}"
+        return cached(key, lambda: load_molecules(path).to_store())
     from softmask.data.tu import READER_VERSION, read_raw
 
     with RawFiles(path) as raw:
@@ -71,7 +86,7 @@ def find(data: str | Path, data_dir: Path | None = None) -> Path:
     """Where a set lies: the path itself, or that of a name."""
     path = Path(data)
     name = str(data)
-    is_path = isinstance(data, Path) or len(path.parts) > 1 or path.suffix in (".zip", ".safetensors")
+    is_path = isinstance(data, Path) or len(path.parts) > 1 or name.endswith((".zip", ".safetensors", SUFFIX))
     if not name or "\0" in name:
         raise DataError("the name of a set, or a path, is empty or holds a zero byte")
     if is_path or path.exists():
@@ -82,9 +97,11 @@ def find(data: str | Path, data_dir: Path | None = None) -> Path:
     if data_dir is not None and not Path(data_dir).is_dir():
         raise DataError(f"--data-dir {data_dir}: there is no such folder")
     for folder in (*folders, raw_folder()):
-        for place in (folder / name, folder / f"{name}.zip", folder / f"{name}.safetensors"):
-            if place.exists():
+        for suffix in ("", ".zip", ".safetensors", SUFFIX):
+            if (place := folder / f"{name}{suffix}").exists():
                 return place
+    if name == SAMPLE:
+        return SAMPLE_FILE
     raise DataError(_not_found(name))
 
 
@@ -94,14 +111,19 @@ def is_synthetic(data: str) -> bool:
 
 
 def _not_found(name: str) -> str:
-    known = [*TU_SETS, *SYNTHETIC]
+    known = {n.lower(): n for n in (*KNOWN, *SYNTHETIC)}
     where = "it is no file or folder here, and not in --data-dir, the folder SOFTMASK_DATA, or the downloads"
     if name in TU_SETS:
         return (
             f"{name}: {where}. Say where it is with --data-dir FOLDER or SOFTMASK_DATA=FOLDER, or download "
             f"it: softmask data get {name}"
         )
-    close = difflib.get_close_matches(name.upper(), TU_SETS, n=1) or difflib.get_close_matches(name, known, n=1)
+    if name == "qm9":
+        return (
+            f"{name}: {where}. Say where it is with --data-dir FOLDER or SOFTMASK_DATA=FOLDER, or make it from the "
+            f"package qm9pack: pip install 'softmask[qm9]', then softmask data get qm9. {SAMPLE} needs neither"
+        )
+    close = [known[n] for n in difflib.get_close_matches(name.lower(), known, n=1)]
     hint = f"Did you mean {close[0]}? " if close else ""
     return (
         f"{name}: {where}. {hint}Give a path, say where it is with --data-dir FOLDER or "

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from softmask.data.catalog import TU_SETS, find, is_synthetic, open_data
+from softmask.data.catalog import KNOWN, find, is_synthetic, open_data
 from softmask.data.files import load_store
+from softmask.data.molecules import SUFFIX, load_molecules
 from softmask.data.statistics import differences, remarks
 from softmask.data.tu import read_tu
 from softmask.errors import DataError
@@ -47,13 +48,18 @@ def check_data(data: str | Path, data_dir: Path | None = None) -> Report:
             store = open_data(data)
         else:
             path = find(data, data_dir)
-            store = load_store(path, verify=True) if path.suffix == ".safetensors" else read_tu(path)
+            if path.name.endswith(SUFFIX):
+                molecules = load_molecules(path)
+                report.remarks = [f"not matched, left out: {line}" for line in molecules.info.get("unmatched", [])]
+                store = molecules.to_store()
+            else:
+                store = load_store(path, verify=True) if path.suffix == ".safetensors" else read_tu(path)
         report.problems = differences(store)
     except DataError as error:
         report.problems.append(str(error))
         return report
-    report.known = store.info.get("name") in TU_SETS
-    report.remarks = remarks(store)
+    report.known = store.info.get("name") in KNOWN
+    report.remarks += remarks(store)
     kind = "directed" if store.directed else "undirected"
     name = store.info.get("name", "unnamed")
     report.summary = f"{name}: {store.num_graphs:,} graphs, {store.num_nodes:,} nodes, {kind}"

@@ -1,4 +1,4 @@
-"""Downloads of the TU collection, from the address that PyG uses."""
+"""Sets by name: downloads of the TU collection, from the address that PyG uses; QM9 from a package."""
 
 import os
 import secrets
@@ -9,7 +9,9 @@ from pathlib import Path
 
 from softmask.data.cache import raw_folder
 from softmask.data.catalog import SYNTHETIC
+from softmask.data.qm9 import get_qm9
 from softmask.data.raw import RawFiles
+from softmask.data.samples import SAMPLE
 from softmask.errors import DataError
 
 TIMEOUT = 30.0
@@ -21,14 +23,18 @@ def get(
     again: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Path:
-    """Downloads a set of the TU collection, once.
+    """Downloads a set of the TU collection, or makes ``qm9`` from its package, once.
 
     Args:
-        name: its name in the collection.
-        folder: where to put ``NAME.zip``; by default the cache, where names are looked for.
-        again: whether to download it even if it is there.
-        progress: called with the bytes so far and the bytes in all, if known.
+        name: its name in the collection, or ``qm9``.
+        folder: where to put ``NAME.zip`` or ``qm9.molecules.xz``; by default the cache, where names are looked for.
+        again: whether to get it even if it is there.
+        progress: called with the bytes (molecules) so far and those in all, if known.
     """
+    if name == "qm9":
+        return get_qm9(folder, again, progress)
+    if name == SAMPLE:
+        raise DataError(f"{name}: comes with softmask; use the name as it is")
     if name in SYNTHETIC:
         raise DataError(f"{name}: made on the spot, not downloaded; use the name as it is")
     if not name or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):

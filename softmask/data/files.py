@@ -32,6 +32,7 @@ _DTYPES: dict[str, tuple[torch.dtype, ...]] = {
     "edge_attr": (torch.float32, torch.float64),
     "y": (torch.int64, torch.float64),
     "node_role": (torch.int8,),
+    "pos": (torch.float32,),
 }
 
 
@@ -163,7 +164,7 @@ def _check(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None
     graphs, nodes, edges = (tensors[n].numel() for n in ("node_ptr", "row_ptr", "col"))
     graphs, nodes = graphs - 1, nodes - 1
     for name, rows, dims in (
-        *(("node_label", nodes, 2), ("node_attr", nodes, 2), ("node_role", nodes, 1)),
+        *(("node_label", nodes, 2), ("node_attr", nodes, 2), ("node_role", nodes, 1), ("pos", nodes, 2)),
         *(("edge_label", edges, 2), ("edge_attr", edges, 2)),
         ("y", graphs, 1 if "y" in tensors and tensors["y"].dtype == torch.int64 else 2),
     ):
@@ -186,7 +187,7 @@ def _check(path: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None
             need(fine, f"{array} names one of {known} that is not there")
     need("names" not in info or len(info["names"]) == graphs, "names has not one entry for each graph")
     attributes = [
-        tensors[n] for n in ("node_attr", "edge_attr", "y") if n in tensors and tensors[n].is_floating_point()
+        tensors[n] for n in ("node_attr", "edge_attr", "y", "pos") if n in tensors and tensors[n].is_floating_point()
     ]
     need(
         all(bool(torch.isfinite(t).all()) for t in attributes),

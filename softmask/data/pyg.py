@@ -17,7 +17,7 @@ def from_data(graphs: Sequence[Data], **info: Any) -> GraphStore:
 
     Floating-point ``x`` and ``edge_attr`` become attributes, integer ones labels; labels beside attributes
     are taken from ``node_label`` and ``edge_label``. ``y`` with one integer a graph becomes a class,
-    otherwise targets. Duplicate edges and self loops are kept as they are.
+    otherwise targets; ``pos`` comes along in float32. Duplicate edges and self loops are kept as they are.
     """
     if len(graphs) == 0:
         raise DataError("no graphs were given")
@@ -40,6 +40,8 @@ def from_data(graphs: Sequence[Data], **info: Any) -> GraphStore:
         arrays[f"{kind}_label"] = None if labels is None else as_labels(labels, f"{kind} labels")
     roles = _stacked(graphs, "node_role", sizes)
     arrays["node_role"] = None if roles is None else roles.reshape(-1).to(torch.int8)
+    pos = _stacked(graphs, "pos", sizes)
+    arrays["pos"] = None if pos is None else pos.float()
     return from_edges(edge_indices, sizes, arrays, info)
 
 
@@ -70,6 +72,8 @@ def to_data(store: GraphStore, graph: int) -> Data:
             data.y = torch.tensor([classes[int(data.y)]], device=store.device)
     if store.node_role is not None:
         data.node_role = store.node_role[first:last]
+    if store.pos is not None:
+        data.pos = store.pos[first:last]
     return data
 
 

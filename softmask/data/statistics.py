@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from softmask.data.catalog import TU_SETS, Counts
+from softmask.data.catalog import KNOWN, Counts
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.errors import DataError
@@ -34,8 +34,10 @@ def statistics(store: GraphStore) -> dict[str, Any]:
         "largest_degree": int(degree.max()) if degree.numel() else 0,
         "classes": _classes(store),
         "targets": 0 if store.y is None or not store.y.is_floating_point() else store.y.size(1),
+        "target_names": store.info.get("targets"),
         "node_labels": _distinct(store.node_label),
         "node_attributes": 0 if store.node_attr is None else store.node_attr.size(1),
+        "positions": 0 if store.pos is None else store.pos.size(1),
         "edge_labels": _distinct(store.edge_label),
         "edge_attributes": 0 if store.edge_attr is None else store.edge_attr.size(1),
         "roles": store.info.get("roles"),
@@ -65,7 +67,7 @@ def differences(store: GraphStore) -> list[str]:
     """How a set of a known name differs from what the catalog says of it; empty for other names."""
     if store.num_graphs == 0:
         return [f"{store.info.get('name', 'the set')}: holds no graphs"]
-    known = TU_SETS.get(store.info.get("name", ""))
+    known = KNOWN.get(store.info.get("name", ""))
     if known is None:
         return []
     found, expected = dataclasses.asdict(counts(store)), dataclasses.asdict(known)

@@ -37,6 +37,8 @@ class GraphStore:
         y: ``[graphs]`` int64, an index into ``info["classes"]``; or ``[graphs, targets]`` float64; or
             ``None``.
         node_role: ``[nodes]`` int8, an index into ``info["roles"]``: the ground truth of synthetic sets.
+        pos: ``[nodes, dimensions]`` float32, where each node is in space; no feature of its own, see
+            :class:`~softmask.data.features.Features`.
         info: what is known of the set: ``name``, ``classes`` (the labels as given), ``targets`` (their
             names), ``names`` (a string for each graph, such as its SMILES), ``roles``, ``source``,
             ``self_loops`` (dropped by the reader), ``seed``. All of it is plain JSON.
@@ -53,6 +55,7 @@ class GraphStore:
     edge_attr: Tensor | None = None
     y: Tensor | None = None
     node_role: Tensor | None = None
+    pos: Tensor | None = None
     info: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -144,7 +147,7 @@ class GraphStore:
             edges_t, changed["row_ptr_t"] = _ranges(self.row_ptr_t, nodes)
             changed["col_t"] = self.col_t[edges_t]
         for name, rows in (
-            *(("node_label", nodes), ("node_attr", nodes), ("node_role", nodes)),
+            *(("node_label", nodes), ("node_attr", nodes), ("node_role", nodes), ("pos", nodes)),
             *(("edge_label", edges), ("edge_attr", edges), ("y", ids)),
         ):
             if (t := getattr(self, name)) is not None:

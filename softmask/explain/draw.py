@@ -1,10 +1,12 @@
 """Pictures of masks: the graph once for every layer, each node coloured by its mask."""
 
+import os
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -18,7 +20,12 @@ PANEL = 2.4  # inches
 # node with mask 0 is as white as the paper: it is out.
 COLOURS = "Blues"
 # Outlines of the roles; the first one is the background, the others stand out (Okabe and Ito's palette).
-OUTLINES = (("#999999", 0.7), ("#D55E00", 1.8), ("#009E73", 1.8), ("#CC79A7", 1.8), ("#E69F00", 1.8))
+OUTLINES = (("#999999", 0.7), ("#D55E00", 1.5), ("#009E73", 1.5), ("#CC79A7", 1.5), ("#E69F00", 1.5))
+EDGES = "#A8A8A8"
+Engine = Literal["neato", "sfdp"]
+# Marks may touch, as the picture sets their size itself. neato would put a small component into a ring of a larger one,
+# where it looks like a part of it; sfdp keeps components apart by itself.
+_LAYOUT = {"neato": {"overlap": "true", "pack": "20", "packmode": "graph"}, "sfdp": {"overlap": "scale"}}
 SFDP_ABOVE = 200  # nodes; neato's stress model grows with the square of their number
 
 
@@ -31,6 +38,7 @@ def draw_masks(
     predicted: Any = None,
     probability: float | None = None,
     actual: Any = None,
+    engine: Engine | None = None,
 ) -> Path:
     """Draws one graph, layers from left to right, and writes the picture.
 
@@ -45,6 +53,7 @@ def draw_masks(
         predicted: predicted class, for the caption.
         probability: its probability, for the caption.
         actual: class as given, for the caption.
+        engine: which of Graphviz's programs places the nodes; by default neato, and sfdp from 200 nodes on.
 
     Returns:
         The path that was written.
@@ -61,12 +70,12 @@ def draw_masks(
     table = _table(data, masks)
     role = _roles(data, roles)
     edges = _edges(data)
-    place = layout(len(table), edges)
+    place = layout(len(table), edges, engine)
 
     # Not pyplot: it keeps figures and settings for the whole process.
     lines = _caption_lines(title, predicted, probability, actual, columns=round(15 * PANEL * table.shape[1]))
     extent = np.ptp(place, axis=0) + 1e-9
-    height = PANEL * float(np.clip(extent[1] / extent[0], 0.6, 1.4))
+    height = PANEL * float(np.clip(extent[1] / extent[0], 0.4, 1.4))
     text = 0.2 * (len(lines) + (roles is not None)) + 0.25
     size = (PANEL * table.shape[1] + 0.8, height + text)
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
@@ -88,47 +97,94 @@ def draw_masks(
     return path
 
 
-def layout(num_nodes: int, edges: np.ndarray) -> np.ndarray:
+def layout(num_nodes: int, edges: np.ndarray, engine: Engine | None = None) -> np.ndarray:
     """Places for nodes: ``[nodes, 2]``, by Graphviz: neato, or sfdp for graphs of more than 200 nodes."""
+    if engine is None:
+        engine = "neato" if num_nodes <= SFDP_ABOVE else "sfdp"
+    if engine == "sfdp":
+        # It draws from the C library's random numbers before it seeds them, so its first steps depend on whatever ran
+        # before in this process: a layout of two nodes brings them into a known state. The first one of a process also
+        # complains about a library that the wheel of pygraphviz lacks and that nothing here needs.
+        with _quiet():
+            _graphviz(2, np.array([[0, 1]]), engine)
+    return _graphviz(num_nodes, edges, engine)
+
+
+def _graphviz(num_nodes: int, edges: np.ndarray, engine: Engine) -> np.ndarray:
     try:
         import pygraphviz
     except ImportError:
         raise SoftmaskError("pictures need pygraphviz: pip install 'softmask[draw]'") from None
     graph = pygraphviz.AGraph(strict=True, directed=False)
-    # Without a name a node needs no font; marks may touch, as the picture sets their size itself.
-    graph.graph_attr["overlap"] = "true"
+    # Without a name a node needs no font.
+    graph.graph_attr.update(_LAYOUT[engine])
     graph.node_attr.update(shape="point", label="", width="0.1")
     graph.add_nodes_from(range(num_nodes))
     graph.add_edges_from(edges.tolist())
-    graph.layout(prog="neato" if num_nodes <= SFDP_ABOVE else "sfdp")
+    graph.layout(prog=engine)
     places = (graph.get_node(v).attr["pos"].split(",")[:2] for v in range(num_nodes))
     return np.array([[float(c) for c in place] for place in places])
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what libraries write to the standard error."""
+    kept = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def _panels(figure: Any, table: np.ndarray, place: np.ndarray, edges: np.ndarray, role: np.ndarray) -> None:
-    from matplotlib.collections import LineCollection
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
 
     layers = table.shape[1]
     axes = figure.subplots(1, layers, squeeze=False)[0]
-    diameter = float(np.clip(0.35 * 72 * PANEL / np.sqrt(len(table)), 2.0, 12.0))
-    colour, width = zip(*(OUTLINES[r % len(OUTLINES)] for r in role))
+    diameter = _diameter(place)
+    # Room for the marks of the outermost nodes, also where all nodes lie in one line.
+    middle = (place.max(axis=0) + place.min(axis=0)) / 2
+    half = np.ptp(place, axis=0) / 2 + max(np.ptp(place, axis=0).max(), 1.0) * (0.02 + 0.6 * diameter / (72 * PANEL))
+    # Hubs are drawn last: their neighbours crowd around them.
+    order = np.argsort(np.bincount(edges.reshape(-1), minlength=len(table)), kind="stable")
+    colour, width = zip(*(OUTLINES[r % len(OUTLINES)] for r in role[order]))
+    # All edges are one path, so that where they lie over each other they get no darker than one.
+    code = np.tile([Outline.MOVETO, Outline.LINETO], len(edges))
+    thin = float(np.clip(8 / np.sqrt(max(len(edges), 1)), 0.2, 0.8))
     for k, ax in enumerate(axes):
-        lines = LineCollection(list(place[edges]), colors="#777777", linewidths=0.6, zorder=1)
-        lines.set_gid(f"layer-{k + 1}-edges")
-        ax.add_collection(lines)
+        lines = PathPatch(Outline(place[edges].reshape(-1, 2), code), fill=False, zorder=1)
+        lines.set(edgecolor=EDGES, linewidth=thin, gid=f"layer-{k + 1}-edges")
+        ax.add_patch(lines)
         marks = ax.scatter(
-            *(place[:, 0], place[:, 1], diameter**2),
-            **{"c": table[:, k], "cmap": COLOURS, "vmin": 0.0, "vmax": 1.0, "zorder": 2},
+            *(place[order, 0], place[order, 1], diameter**2),
+            **{"c": table[order, k], "cmap": COLOURS, "vmin": 0.0, "vmax": 1.0, "zorder": 2},
             **{"edgecolors": colour, "linewidths": np.array(width) * min(1.0, diameter / 6)},
         )
         marks.set_gid(f"layer-{k + 1}-nodes")
         ax.set_title(f"layer {k + 1}", fontsize=9)
         ax.set_aspect("equal")
-        ax.margins(0.06)
+        ax.set_xlim(*(middle[0] + half[0] * sign for sign in (-1, 1)))
+        ax.set_ylim(*(middle[1] + half[1] * sign for sign in (-1, 1)))
         ax.set_axis_off()
     bar = figure.colorbar(marks, ax=axes, shrink=0.8, aspect=25, pad=0.02, ticks=[0, 0.5, 1])
     bar.set_label("mask", fontsize=8)
     bar.ax.tick_params(labelsize=8)
+
+
+def _diameter(place: np.ndarray) -> float:
+    """Of a node's mark, in points: smaller where there are many nodes, or where they are close to each other."""
+    most = 0.35 * 72 * PANEL / np.sqrt(len(place))
+    if len(place) > 1:
+        from scipy.spatial import cKDTree
+
+        apart = cKDTree(place).query(place, k=2)[0][:, 1] * 72 * PANEL / np.ptp(place, axis=0).max()
+        # A few may touch: the closest tenth must not make all the others too small to read.
+        most = min(most, float(np.quantile(apart, 0.1)))
+    return float(np.clip(most, 2.2, 12.0))
 
 
 def _legend(figure: Any, roles: Sequence[str], role: np.ndarray) -> None:

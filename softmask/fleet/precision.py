@@ -28,6 +28,14 @@ def resolve(precision: Precision, device: torch.device) -> tuple[torch.dtype, to
     raise SettingError(f"unknown precision {precision!r}; use auto, float64, float32, tf32 or bf16")
 
 
+def precision_name(precision: Precision, device: torch.device) -> str:
+    """What ``auto`` means on this device: ``float64``, ``float32``, ``tf32`` or ``bf16``."""
+    _, compute, tf32 = resolve(precision, device)
+    if compute == torch.bfloat16:
+        return "bf16"
+    return "tf32" if tf32 else str(compute).removeprefix("torch.")
+
+
 @contextmanager
 def matmul_precision(tf32: bool) -> Iterator[None]:
     """While active, float32 products on CUDA use TF32 or not."""

@@ -111,7 +111,7 @@ def train_in_waves(
             continue
         done += len(now)
         stopped = histories[-1].interrupted
-    if stopped and (done < len(replicas) or len(histories) > 1):
+    if stopped and snapshots is None and (done < len(replicas) or len(histories) > 1):
         raise SettingError(f"ended in wave {len(histories)}: its models have fewer epochs than others, so none count")
     return _joined(histories), torch.cat([m for m, _ in scales]), torch.cat([d for _, d in scales])
 

@@ -55,17 +55,17 @@ class EdgeSoftMaskConv(torch.nn.Module):
         self.edge_hidden = edge_hidden
         self.lin_root = Linear(in_channels, out_channels, bias=False)
         # As PyG's NNConv has it: the perceptron's second map gives in_channels x out_channels numbers an edge.
-        self.nn = torch.nn.Sequential(
-            Linear(edge_channels, edge_hidden), torch.nn.ReLU(), Linear(edge_hidden, in_channels * out_channels)
-        )
+        first, second = Linear(edge_channels, edge_hidden), Linear(edge_hidden, in_channels * out_channels)
+        self.nn = torch.nn.Sequential(first, torch.nn.ReLU(), second)
         self.act = activation_resolver(act)
         if self.act(torch.zeros(1, device="cpu")).item() != 0:
             raise ValueError(f"act={act!r} does not map 0 to 0, so a masked node would not vanish")
 
     def reset_parameters(self) -> None:
         """Draws all weights anew, uniform in ±1/sqrt(fan_in)."""
-        for module in (self.lin_root, self.nn[0], self.nn[2]):
-            module.reset_parameters()
+        for module in (self.lin_root, *self.nn):
+            if isinstance(module, Linear):
+                module.reset_parameters()
 
     def forward(
         self, x: Tensor, edge_index: Tensor | EdgeTable, mask: Tensor, edge_attr: Tensor | None = None
@@ -80,10 +80,11 @@ class EdgeSoftMaskConv(torch.nn.Module):
                 raise ValueError("edge_attr is missing")
             edge_index = as_edge_table(edge_index, edge_attr, x.size(0))
         seen = from_sources(mask * x, edge_index)
-        weight = self.nn[1](self.nn[0](edge_index.attr.to(x.dtype)))
+        weight = self.nn[:2](edge_index.attr.to(x.dtype))
         # [nodes, edge_hidden + 1, in_channels]: for every matrix the sum of the vectors it will be multiplied with.
         sums = torch.cat([weight.transpose(1, 2) @ seen, seen.sum(dim=1, keepdim=True)], dim=1)
-        matrices = torch.cat([self.nn[2].weight.t(), self.nn[2].bias.unsqueeze(0)])
+        _, _, weights, bias = self.nn.parameters()
+        matrices = torch.cat([weights.t(), bias.unsqueeze(0)])
         matrices = matrices.reshape((self.edge_hidden + 1) * self.in_channels, self.out_channels)
         return self.act(mask * (self.lin_root(x) + sums.flatten(1) @ matrices))
 

@@ -38,13 +38,13 @@ def as_edge_table(edge_index: Tensor, edge_attr: Tensor, num_nodes: int) -> Edge
     if not (torch.equal(source[turned], target) and torch.equal(target[turned], source)):
         raise ValueError("an edge has no counterpart the other way; edge features need undirected graphs")
     shape = (num_nodes, int(count.max()) if num_nodes and len(count) else 0)
-    table = [torch.zeros(shape, dtype=torch.long, device=source.device) for _ in range(2)]
-    table[0][target, place], table[1][target, place] = source, place[turned]
+    sources, back = (torch.zeros(shape, dtype=torch.long, device=source.device) for _ in range(2))
+    sources[target, place], back[target, place] = source, place[turned]
     there = torch.zeros(shape, dtype=torch.bool, device=source.device)
     there[target, place] = True
     carried = attr.new_zeros(*shape, attr.size(-1))
     carried[target, place] = attr
-    return EdgeTable(*table, there, carried)
+    return EdgeTable(sources, back, there, carried)
 
 
 def from_sources(x: Tensor, table: EdgeTable) -> Tensor:
@@ -96,7 +96,7 @@ _from_sources.register_autograd(_gather_backward, setup_context=_context)
 _to_sources.register_autograd(_scatter_backward, setup_context=_context)
 
 
-def _flat(info, in_dims, values, source, back, there):  # type: ignore[no-untyped-def]
+def _flat(info, in_dims, values, source, back, there):
     """Replicas side by side are one graph: replica r owns the nodes from r * nodes on."""
     replicas = info.batch_size
     values, source, back, there = (

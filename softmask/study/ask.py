@@ -87,5 +87,5 @@ def ask(
     )
     if folder is None:
         variants = "-".join(dict.fromkeys(s.variant for s in settings))
-        folder = Path("studies") / f"{question.data}-{variants}-{protocol}-{question.short_hash()}"
+        folder = Path("studies") / f"{question.data}-{variants}-{protocol}-{question.hash()[:8]}"
     return Study(question, splits, store, Path(folder), weights)

@@ -44,13 +44,13 @@ class StudyComparison:
         return said
 
 
-def compare_studies(a: Record, b: Record, figure: str) -> StudyComparison:
+def compare_studies(a: Record, b: Record, figure: str | None = None) -> StudyComparison:
     """Compares two finished studies over the same data and the same folds, score by score.
 
     Args:
         a: one study.
         b: the other.
-        figure: which of their figures: ``"paper"`` or ``"fair"``.
+        figure: which of their figures, such as ``"fair"``; by default the most honest one that both have.
     """
     name_a, name_b = a.folder.name, b.folder.name
     if name_a == name_b:
@@ -65,8 +65,14 @@ def compare_studies(a: Record, b: Record, figure: str) -> StudyComparison:
             f"{names} cannot be compared: their metrics are {a.question['metric']} and {b.question['metric']}"
         )
     _same_folds(a.splits, b.splits, names)
+    if figure is None:
+        both = (a.result or {})["figures"].keys() & (b.result or {})["figures"].keys()
+        figure = next((f for f in ("fair", "holdout", "paper") if f in both), "fair")
     first, second = _figure(a, name_a, figure), _figure(b, name_b, figure)
-    tests = [len(fold) for run in a.splits for fold in run["test"]]
+    scores = [f["scores"] for f in (first, second)]
+    if len(a.splits) > 1 and all(run["test"] == a.splits[0]["test"] for run in a.splits):
+        # Given folds are the same in every run: more runs are not more folds.
+        scores = [np.array(s).mean(axis=0, keepdims=True) for s in scores]
     return StudyComparison(
         name_a=name_a,
         name_b=name_b,
@@ -75,8 +81,18 @@ def compare_studies(a: Record, b: Record, figure: str) -> StudyComparison:
         metric=a.question["metric"],
         mean_a=first["mean"],
         mean_b=second["mean"],
-        comparison=compare_scores(first["scores"], second["scores"], float(np.mean(tests)) / a.question["graphs"]),
+        comparison=compare_scores(scores[0], scores[1], _test_share(a)),
     )
+
+
+def _test_share(record: Record) -> float:
+    """The share of the test part among the graphs that take part at all."""
+    shares = []
+    for split in record.splits:
+        for fold, test in enumerate(split["test"]):
+            others = [len(split[part][fold]) for part in ("train", "validation") if part in split]
+            shares.append(len(test) / (len(test) + sum(others) if "train" in split else record.question["graphs"]))
+    return float(np.mean(shares))
 
 
 def _same_data(a: dict[str, Any], b: dict[str, Any], names: str) -> None:

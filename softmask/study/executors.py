@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from softmask.data.store import GraphStore
-from softmask.errors import SettingError
+from softmask.errors import SettingError, StudyInterrupted
 from softmask.study.trial import Job
 from softmask.study.work import Work
 
@@ -37,7 +37,7 @@ class Local:
         waiting = [job for job in jobs if not work.done(job)]
         finished = len(jobs) - len(waiting)
         if len(self.devices) > 1 and len(waiting) > 1:
-            self._side_by_side(work, waiting, store, lambda n: on_progress(finished + n, 0))
+            self._side_by_side(work, waiting, store, lambda done: on_progress(finished + done, 0))
             return
         for job in waiting:
             work.run(job, store, self.devices[0], lambda epoch: on_progress(finished, epoch))  # noqa: B023
@@ -45,40 +45,65 @@ class Local:
             on_progress(finished, 0)
 
     def _side_by_side(
-        self, work: Work, jobs: Sequence[Job], store: GraphStore, on_done: Callable[[int], bool | None]
+        self, work: Work, jobs: Sequence[Job], store: GraphStore, on_progress: Callable[[int], bool | None]
     ) -> None:
-        from concurrent.futures import ProcessPoolExecutor, as_completed
+        from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+        from concurrent.futures.process import BrokenProcessPool
 
         from torch import multiprocessing
 
         # A device is taken from the queue by each process, for good.
         context = multiprocessing.get_context("spawn")
-        free = context.SimpleQueue()
+        free, stop = context.SimpleQueue(), context.Event()
         for device in self.devices:
             free.put(device)
         count = min(len(self.devices), len(jobs))
-        with ProcessPoolExecutor(count, context, _settle, (work, store, free)) as pool:
-            futures = [pool.submit(_work_on, job) for job in jobs]
+        with ProcessPoolExecutor(count, context, _settle, (work, store, free, stop)) as pool:
+            running = {pool.submit(_work_on, job) for job in jobs}
             try:
-                for done, future in enumerate(as_completed(futures), start=1):
-                    future.result()
-                    on_done(done)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+                while running:
+                    ended, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                    for future in ended:
+                        future.result()
+                    if on_progress(len(jobs) - len(running)):
+                        stop.set()
+            except BrokenProcessPool:
+                raise SettingError(
+                    "a worker process died, perhaps for want of memory; finished jobs are kept, and the same command "
+                    "goes on"
+                ) from None
+            finally:
+                # However it ends, the workers end after their epoch.
+                stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
 
 
 _settled: dict[str, Any] = {}
 
 
-def _settle(work: Work, store: GraphStore, free: Any) -> None:
+def _settle(work: Work, store: GraphStore, free: Any, stop: Any) -> None:
     """The first thing a process does: it keeps what all jobs share."""
+    import os
     import signal
+    from multiprocessing import parent_process
+    from threading import Thread
 
     # Ctrl-C is for the first process, which then ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _settled.update(work=work, store=store, device=free.get())
+    parent = parent_process()
+
+    def end_with_the_parent() -> None:
+        # Else a process whose parent was killed would go on, and write into a folder that is no longer locked.
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=end_with_the_parent, daemon=True).start()
+    _settled.update(work=work, store=store, device=free.get(), stop=stop)
 
 
 def _work_on(job: Job) -> None:
-    _settled["work"].run(job, _settled["store"], _settled["device"])
+    stop = _settled["stop"]
+    if stop.is_set():
+        raise StudyInterrupted
+    _settled["work"].run(job, _settled["store"], _settled["device"], lambda epoch: stop.is_set())

@@ -60,37 +60,48 @@ def chosen_epochs(record: Record, role: str) -> np.ndarray:
 
 
 def _figure(label: str, scores: np.ndarray, epochs: list[Any]) -> dict[str, Any]:
-    means, deviations = scores.mean(axis=1), scores.std(axis=1)
+    means = scores.mean(axis=1)
+    # One part has no spread over folds; of several runs there is the spread over them.
+    one = scores.shape[1] == 1
+    deviations = [None if one else float(row.std()) for row in scores]
+    spread = means.std() if one else scores.std(axis=1).mean()
     return {
         "label": label,
         "mean": float(means.mean()),
-        "std": float(deviations.mean()),
+        "std": None if one and len(means) == 1 else float(spread),
         "std_of_runs": float(means.std()),
         "runs": [
-            {"mean": float(m), "std": float(d), "epoch" if isinstance(e, int) else "epochs": e}
+            {"mean": float(m), "std": d, "epoch" if isinstance(e, int) else "epochs": e}
             for m, d, e in zip(means, deviations, epochs, strict=True)
         ],
         "scores": scores.tolist(),
     }
 
 
-def selection(record: Record, role: str = "select") -> dict[tuple[int, int, int], float]:
-    """The validation metric at its chosen epoch of every setting, by ``(setting, run, fold)``."""
+def selection(record: Record, role: str = "select") -> dict[tuple[int, int, int], tuple[float, float]]:
+    """Metric and loss of the validation part at the chosen epoch of every setting, by ``(setting, run, fold)``."""
     epoch = chosen_epochs(record, role)
-    scores = record.curves("validation_metric", role=role)[np.arange(len(epoch)), epoch]
+    model = np.arange(len(epoch))
+    metric, loss = (
+        record.curves(f"validation_{what}", role=role)[model, epoch].tolist() for what in ("metric", "loss")
+    )
     keys = (record.curves(name, role=role)[:, 0].astype(int).tolist() for name in ("setting", "run", "fold"))
-    return dict(zip(zip(*keys), scores.tolist()))
+    return dict(zip(zip(*keys), zip(metric, loss)))
+
+
+def rank(metric: float, loss: float, higher: bool, setting: int) -> tuple[Any, ...]:
+    """Sorts settings: the best metric first, among equals the smallest loss; a diverged one comes last."""
+    return not np.isfinite(metric), -metric if higher else metric, not np.isfinite(loss), loss, setting
 
 
 def ranking(record: Record, role: str = "select") -> list[dict[str, Any]]:
     """The settings by their mean validation metric over runs and folds, best first."""
-    by_setting: dict[int, list[float]] = {}
-    for (setting, _, _), score in selection(record, role).items():
-        by_setting.setdefault(setting, []).append(score)
-    rows = [
-        {"setting": setting, "mean": float(np.mean(scores)), "std": float(np.std(scores))}
-        for setting, scores in by_setting.items()
-    ]
-    sign = -1 if record.classes else 1
-    # A diverged setting has no score and comes last; equals keep their order in the grid.
-    return sorted(rows, key=lambda r: (not np.isfinite(r["mean"]), sign * r["mean"], r["setting"]))
+    by_setting: dict[int, list[tuple[float, float]]] = {}
+    for (setting, _, _), scores in selection(record, role).items():
+        by_setting.setdefault(setting, []).append(scores)
+    rows = []
+    for setting, scores_ in by_setting.items():
+        metric, loss = np.array(scores_).T
+        rows.append({"setting": setting, "mean": metric.mean(), "std": metric.std(), "loss": loss.mean()})
+    rows.sort(key=lambda r: rank(r["mean"], r["loss"], record.classes, int(r["setting"])))
+    return [{name: v if name == "setting" else float(v) for name, v in row.items()} for row in rows]

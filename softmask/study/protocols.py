@@ -13,6 +13,9 @@ from softmask.errors import SettingError
 from softmask.study.question import Question
 from softmask.study.trial import Trial, seed_of
 
+# A run and a fold of it.
+Place = tuple[int, int]
+
 # By how much successive halving shortens the first rungs and thins out the settings after each.
 HALVING = 3
 
@@ -101,7 +104,7 @@ class Protocol:
             for run, fold, test in self._places()
         ]
 
-    def tested(self, chosen: dict[tuple[int, int], int], role: str, repeats: int) -> list[Trial]:
+    def tested(self, chosen: dict[Place, int], role: str, repeats: int) -> list[Trial]:
         """Every fold with the settings chosen for it: a validation part chooses the epoch, the test part is scored."""
         trials = []
         for run, fold, test in self._places():
@@ -113,13 +116,13 @@ class Protocol:
                 trials.append(Trial(role, setting, run, fold, repeat, seed, epochs, train, validation, test))
         return trials
 
-    def selection(self, settings: Sequence[int], role: str = "select", shorter: int = 1) -> list[Trial]:
-        """Every fold with each of the settings: validation parts only. All settings meet the same parts and seeds."""
+    def selection(self, kept: dict[Place, list[int]], role: str = "select", shorter: int = 1) -> list[Trial]:
+        """Every fold with each of its settings: validation parts only. All settings meet the same parts and seeds."""
         trials = []
         for run, fold, _ in self._places():
             seed = seed_of("select", self.splits[run]["seed"], fold)
             train, validation = self._inner(run, fold, seed)
-            for setting in settings:
+            for setting in kept[run, fold]:
                 epochs = -(-self.question.settings[setting].epochs // shorter)
                 trials.append(Trial(role, setting, run, fold, 0, seed, epochs, train, validation))
         return trials

@@ -75,6 +75,6 @@ class Question:
         """As plain JSON."""
         return asdict(self) | {"settings": [s.to_json() for s in self.settings], "metric": self.metric}
 
-    def short_hash(self) -> str:
-        """A few letters that tell questions apart."""
-        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:8]
+    def hash(self) -> str:
+        """Tells questions apart."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]

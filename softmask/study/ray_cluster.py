@@ -13,7 +13,7 @@ from typing import Any
 from softmask.errors import SettingError
 
 # Seconds for a port to open, and for a cluster to let a first process in. Without these Ray itself tries for minutes.
-_PORT_S, _JOIN_S = 5.0, 20.0
+_PORT_S, _JOIN_S = 5.0, 14.0
 _QUIET = {"log_to_driver": False, "logging_level": logging.CRITICAL}
 _ENVIRONMENT = {
     # Nothing is sent to the makers of Ray.

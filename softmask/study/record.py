@@ -13,6 +13,7 @@ from softmask.errors import DataError
 
 # One row is one model after one epoch. A part that a model does not have is NaN.
 KEYS = ("role", "setting", "run", "fold", "repeat", "seed", "epoch")
+_AGAIN = "delete the folder {} and give the study's command again: only that job is trained anew"
 VALUES = tuple(f"{part}_{what}" for part in ("train", "validation", "test") for what in ("loss", "metric"))
 
 
@@ -65,20 +66,40 @@ class Record:
 def read_record(folder: str | Path) -> Record:
     """Reads a study's folder, finished or not."""
     folder = Path(folder)
-    if not (folder / "study.json").is_file():
-        raise DataError(f"{folder} is not the folder of a study: it has no study.json")
-    done = sorted((folder / "jobs").glob("*/done.json"))
+    question = read_question(folder)
+    done = {path: read_done(path) for path in sorted((folder / "jobs").glob("*/done.json"))}
+    # What another question left in the folder does not count.
+    done = {path: job for path, job in done.items() if job.get("question") == question.get("hash")}
     tables = [read_metrics(path.with_name("metrics.parquet")) for path in done]
     return Record(
         folder=folder,
-        question=read_json(folder / "study.json"),
+        question=question,
         splits=read_json(folder / "splits.json") if (folder / "splits.json").is_file() else [],
         metrics={
             name: np.concatenate([t[name] for t in tables]) if tables else np.zeros(0) for name in (*KEYS, *VALUES)
         },
-        jobs={path.parent.name: read_json(path) for path in done},
+        jobs={path.parent.name: job for path, job in done.items()},
         result=read_json(folder / "result.json") if (folder / "result.json").is_file() else None,
     )
+
+
+def read_question(folder: Path) -> dict[str, Any]:
+    """Reads ``study.json``."""
+    path = folder / "study.json"
+    if not path.is_file():
+        raise DataError(f"{folder} is not the folder of a study: it has no study.json")
+    found = read_json(path)
+    if not isinstance(found, dict) or "data_hash" not in found:
+        raise DataError(f"{path} is damaged: it is not the question of a study; --fresh begins the study anew")
+    return found
+
+
+def read_done(path: Path) -> dict[str, Any]:
+    """Reads a job's ``done.json``."""
+    found = read_json(path)
+    if not isinstance(found, dict) or "wall_s" not in found:
+        raise DataError(f"{path} is damaged; {_AGAIN.format(path.parent)}")
+    return found
 
 
 def write_metrics(path: Path, columns: dict[str, Sequence[Any] | np.ndarray]) -> None:
@@ -101,7 +122,7 @@ def read_metrics(path: Path) -> dict[str, np.ndarray]:
         columns = {name: table[name].to_numpy() for name in (*KEYS, *VALUES)}
         return columns | {"role": columns["role"].astype(str)}
     except (OSError, pa.ArrowInvalid, KeyError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
+        raise DataError(f"{path} cannot be read: {error}; {_AGAIN.format(path.parent)}") from None
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -9,6 +9,9 @@ from softmask.data.features import Features
 from softmask.errors import SettingError
 from softmask.nn import VARIANTS, SoftMaskGNN
 
+# Larger numbers are mistakes, and no memory holds them.
+_MOST = 1_000_000
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -50,6 +53,8 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise SettingError(f"{name} must be a whole number of at least 1, got {value!r}")
+            if int(value) > _MOST:
+                raise SettingError(f"{name} must be at most {_MOST}, got {value}")
             object.__setattr__(self, name, int(value))
         for name in ("attributes", "norm"):
             object.__setattr__(self, name, bool(getattr(self, name)))

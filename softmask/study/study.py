@@ -14,17 +14,17 @@ from filelock import FileLock, Timeout
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 from softmask.study.executors import Executor
-from softmask.study.figures import figures, ranking, selection
-from softmask.study.protocols import HALVING, Protocol
+from softmask.study.figures import figures, rank, ranking, selection
+from softmask.study.protocols import HALVING, Place, Protocol
 from softmask.study.provenance import provenance
 from softmask.study.question import Question
-from softmask.study.record import Record, read_json, read_record, write_json
+from softmask.study.record import Record, read_question, read_record, write_json
 from softmask.study.trial import Trial, jobs_of
 from softmask.study.work import Work
 
 # Called with a stage's name, its finished jobs, all its jobs, the epoch of the running job and its epochs.
 OnProgress = Callable[[str, int, int, int, int], bool | None]
-_FILES = ("study.json", "splits.json", "result.json", "report.md", "report.html", "chosen.toml")
+_FILES = ("splits.json", "result.json", "report.md", "report.html", "chosen.toml", "study.json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,33 +56,50 @@ class Study:
         """
         with _locked(self.folder):
             self._begin(fresh)
-            if not (self.folder / "result.json").is_file():
+            if self.weights or not (self.folder / "result.json").is_file():
                 self._work(executor, on_progress or (lambda *_: None))
         return read_record(self.folder)
 
     def _begin(self, fresh: bool) -> None:
         """Opens the folder: a new one, or one with the same question."""
         if fresh:
+            # The question goes last: as long as it stands, what lies beside it is known to be its own.
+            for name in ("jobs", "events"):
+                if (self.folder / name).exists():
+                    shutil.rmtree(self.folder / name)
             for name in _FILES:
                 (self.folder / name).unlink(missing_ok=True)
-            shutil.rmtree(self.folder / "jobs", ignore_errors=True)
+        for left in self.folder.rglob(".*.*"):  # half-written files of a process that was killed
+            left.unlink(missing_ok=True)
         asked = self.question.to_json()
         if (self.folder / "study.json").is_file():
-            before = read_json(self.folder / "study.json")
+            before = read_question(self.folder)
             changed = [k for k in asked if before.get(k) != asked[k]]
             if changed:
                 raise SettingError(
                     f"{self.folder} holds a study with other settings: {_changes(before, asked, changed)}. Give "
                     "another folder with --out, or --fresh to throw the old study away and begin anew"
                 )
+            if not (self.folder / "splits.json").is_file():
+                write_json(self.folder / "splits.json", self.splits)
             return
         write_json(self.folder / "splits.json", self.splits)
-        write_json(self.folder / "study.json", asked | {"provenance": provenance(seed=self.question.seed)})
+        write_json(
+            self.folder / "study.json",
+            asked | {"hash": self.question.hash(), "provenance": provenance(seed=self.question.seed)},
+        )
 
     def _work(self, executor: Executor, on_progress: OnProgress) -> None:
         begin, question = monotonic(), self.question
+        resumed = (self.folder / "jobs").is_dir()
         work = Work(
-            *(self.folder, question.settings, question.task, question.precision, question.patience, self.weights)
+            folder=self.folder,
+            question=question.hash(),
+            settings=question.settings,
+            task=question.task,
+            precision=question.precision,
+            patience=question.patience,
+            weights=self.weights,
         )
         for stage, trials in self._stages():
             jobs = jobs_of(stage, trials, question.settings, question.jobs)
@@ -92,29 +109,26 @@ class Study:
                 return on_progress(stage, finished, len(jobs), epoch, epochs)  # noqa: B023
 
             executor.run(work, jobs, self.store, report)
-        self._answer(monotonic() - begin)
+        self._answer(None if resumed else round(monotonic() - begin, 3))
 
     def _stages(self) -> Iterable[tuple[str, list[Trial]]]:
         """The trainings, stage by stage; what a stage trains may depend on the record of those before."""
         question = self.question
         protocol = Protocol(question, self.splits, targets_of(self.store))
-        every = list(range(len(question.settings)))
+        count = len(question.settings)
         places = [(run, fold) for run, split in enumerate(self.splits) for fold in range(len(split["test"]))]
-        chosen = dict.fromkeys(places, 0)
-        if question.protocol == "tune" or len(every) > 1:
+        kept = {place: list(range(count)) for place in places}
+        if question.protocol == "tune" or count > 1:
             rung = 0
-            while question.halving and len(every) > HALVING:
+            while question.halving and count > HALVING:
                 # As many rungs as there are times to divide by; the first is the shortest.
-                shorter = HALVING ** _rungs(len(every))
-                rung += 1
-                yield f"rung{rung}", protocol.selection(every, f"rung{rung}", shorter)
-                best = ranking(read_record(self.folder), f"rung{rung}")
-                every = sorted(row["setting"] for row in best[: -(-len(every) // HALVING)])
-            yield "select", protocol.selection(every)
-            record = read_record(self.folder)
-            scores = selection(record)
-            for place in places:
-                chosen[place] = _best({s: scores[s, *place] for s in every}, record.classes)
+                shorter = HALVING ** _rungs(count)
+                rung, count = rung + 1, -(-count // HALVING)
+                yield f"rung{rung}", protocol.selection(kept, f"rung{rung}", shorter)
+                kept = self._better(kept, f"rung{rung}", count)
+            yield "select", protocol.selection(kept)
+            kept = self._better(kept, "select", 1)
+        chosen = {place: settings[0] for place, settings in kept.items()}
         if question.protocol in ("fair", "holdout"):
             repeats = question.repeats if question.protocol == "fair" else 1
             yield question.protocol, protocol.tested(chosen, question.protocol, repeats)
@@ -124,7 +138,22 @@ class Study:
             # One fleet for both: they share the shape.
             yield "both", protocol.paper() + protocol.tested(chosen, "fair", question.repeats)
 
-    def _answer(self, seconds: float) -> None:
+    def _better(self, kept: dict[Place, list[int]], role: str, count: int) -> dict[Place, list[int]]:
+        """The best settings of each fold, by its own validation part: those of other folds hold its test graphs.
+
+        A tuning has no test graphs to keep from and takes the mean over all folds.
+        """
+        record = read_record(self.folder)
+        if self.question.protocol == "tune":
+            best = [row["setting"] for row in ranking(record, role)[:count]]
+            return dict.fromkeys(kept, best)
+        scores = selection(record, role)
+        return {
+            place: sorted(settings, key=lambda s: rank(*scores[s, *place], record.classes, s))[:count]
+            for place, settings in kept.items()
+        }
+
+    def _answer(self, seconds: float | None) -> None:
         record = read_record(self.folder)
         result = figures(record)
         roles = set(record.metrics["role"].tolist())
@@ -132,14 +161,14 @@ class Study:
             result["ranking"] = ranking(record)
             if self.question.protocol == "tune":
                 result["chosen"] = result["ranking"][0]["setting"]
-        devices = sorted({job["device"] for job in record.jobs.values()})
         result |= {
             "troubles": [t for job in record.jobs.values() for t in job["troubles"]],
             "models": sum(job["replicas"] for job in record.jobs.values()),
-            "devices": devices,
-            # Of all trainings, and of this process: if the study was interrupted, the last stretch.
+            "devices": sorted({job["device"] for job in record.jobs.values()}),
+            "precisions": sorted({job["precision"] for job in record.jobs.values()}),
+            # Of all trainings; and from the first to the last moment, if the study was not interrupted.
             "device_s": round(sum(job["wall_s"] for job in record.jobs.values()), 3),
-            "wall_s": round(seconds, 3),
+            "wall_s": seconds,
         }
         write_json(self.folder / "result.json", result)
 
@@ -149,11 +178,6 @@ def _rungs(settings: int) -> int:
     while settings > HALVING:
         settings, rungs = -(-settings // HALVING), rungs + 1
     return rungs
-
-
-def _best(scores: dict[int, float], higher: bool) -> int:
-    """The setting with the best score; a diverged one never is, and among equals the first."""
-    return min(scores, key=lambda s: (not np.isfinite(scores[s]), -scores[s] if higher else scores[s], s))
 
 
 def targets_of(store: GraphStore) -> np.ndarray:

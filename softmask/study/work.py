@@ -11,9 +11,10 @@ import torch
 
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
-from softmask.errors import StudyInterrupted
+from softmask.errors import DataError, StudyInterrupted
 from softmask.fleet import History, train_in_waves
-from softmask.study.record import KEYS, VALUES, read_json, write_json, write_metrics
+from softmask.fleet.precision import precision_name
+from softmask.study.record import KEYS, VALUES, read_done, read_json, write_json, write_metrics
 from softmask.study.settings import Settings
 from softmask.study.trial import Job
 
@@ -27,6 +28,7 @@ class Work:
 
     Args:
         folder: of the study.
+        question: hash of the study's question, by which its jobs are known.
         settings: all settings of the study.
         task: ``classification`` or ``regression``.
         precision: of the arithmetic.
@@ -35,6 +37,7 @@ class Work:
     """
 
     folder: Path
+    question: str
     settings: Sequence[Settings]
     task: str
     precision: str
@@ -43,19 +46,26 @@ class Work:
 
     def done(self, job: Job) -> bool:
         """Whether the job's record is complete."""
-        return (self.folder / "jobs" / job.name / "done.json").is_file()
+        place = self.folder / "jobs" / job.name
+        if not (place / "done.json").is_file() or read_done(place / "done.json").get("question") != self.question:
+            return False
+        return not self.weights or (place / "weights.safetensors").is_file()
 
     def run(self, job: Job, store: GraphStore, device: str, on_epoch: OnEpoch | None = None) -> None:
         """Trains a job's models and writes its record; goes on from a snapshot if there is one."""
         place = self.folder / "jobs" / job.name
         place.mkdir(parents=True, exist_ok=True)
-        begin = monotonic()
-        spent = read_json(place / "spent.json") if (place / "spent.json").is_file() else 0.0
+        begin = saved = monotonic()
+        spent = _spent(place / "spent.json")
         shape = self.settings[job.trials[0].setting]
         features = Features.of(store, attributes=shape.attributes)
         outputs = len(store.info["classes"]) if self.task == "classification" else store.y.size(1)  # type: ignore[union-attr]
 
         def report(epoch: int, metrics: dict[str, torch.Tensor]) -> bool | None:
+            nonlocal saved
+            if monotonic() - saved > 30:
+                saved = monotonic()
+                write_json(place / "spent.json", spent + saved - begin)
             return None if on_epoch is None else on_epoch(epoch)
 
         history, _, _ = train_in_waves(
@@ -78,10 +88,25 @@ class Work:
         if self.weights:
             _write_weights(place / "weights.safetensors", history)
         name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
-        done = {"replicas": len(job.trials), "wall_s": round(seconds, 3), "device": name}
-        write_json(place / "done.json", done | {"troubles": [str(t) for t in history.troubles]})
+        done = {
+            "question": self.question,
+            "replicas": len(job.trials),
+            "wall_s": round(seconds, 3),
+            "device": name,
+            "precision": precision_name(self.precision, torch.device(device)),  # type: ignore[arg-type]
+            "troubles": [str(t) for t in history.troubles],
+        }
+        write_json(place / "done.json", done)
         for file in (*place.glob("replicas-*.safetensors"), place / "spent.json"):
             file.unlink(missing_ok=True)
+
+
+def _spent(path: Path) -> float:
+    """Seconds that earlier processes spent on a job; it is only a time, so a damaged file is no reason to stop."""
+    try:
+        return float(read_json(path))
+    except (DataError, TypeError, ValueError):
+        return 0.0
 
 
 def _columns(job: Job, history: History) -> dict[str, Any]:

@@ -141,6 +141,11 @@ def test_bad_studies(run, data, tmp_path, monkeypatch):
         (["evaluate", data, "--train-ids", "ids.txt"], "holdout"),
         (["evaluate", data, "--protocol", "holdout", "--ratios", "a,b"], "--ratios"),
         (["evaluate", data, "--executor", "slurm"], "executor"),
+        (["evaluate", data, "--halving"], "--grid"),
+        (["evaluate", data, "--sample", "3"], "--grid"),
+        (["evaluate", data, "--protocol", "paper", "--patience", "3"], "--patience belongs to"),
+        (["evaluate", data, "--protocol", "paper", "--repeats", "7"], "--repeats belongs to"),
+        (["evaluate", data, "--ratios", "1,2,3"], "--ratios belongs to"),
         (["evaluate", data, "--address", "host:1"], "--executor ray"),
         (["evaluate", data, "--settings", "none.toml"], "none.toml"),
         (["evaluate", data, "--settings", "paper"], "the paper has no settings"),
@@ -223,7 +228,7 @@ def test_ctrl_c_outside_a_training_says_so(data, tmp_path):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "interrupted; nothing was written" in err
+    assert "interrupted; nothing was left half written" in err
     assert not (tmp_path / "m.safetensors").exists()
 
 

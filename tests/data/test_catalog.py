@@ -66,7 +66,8 @@ def test_not_found_says_what_to_do():
 
 
 @pytest.mark.parametrize(
-    ("typo", "name"), [("MUTAGG", "MUTAG"), ("reddit-binary", "REDDIT-BINARY"), ("heirarchy", "hierarchy")]
+    ("typo", "name"),
+    [("MUTAGG", "MUTAG"), ("reddit-binary", "REDDIT-BINARY"), ("heirarchy", "hierarchy"), ("QM9", "qm9")],
 )
 def test_typo(typo, name):
     with pytest.raises(DataError, match=rf"Did you mean {name}\? "):
@@ -152,7 +153,7 @@ def test_no_network(monkeypatch):
     assert list(raw_folder().iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "motif"])
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "motif", "qm9-sample"])
 def test_names_that_cannot_be_downloaded(name):
     with pytest.raises(DataError):
         get(name)

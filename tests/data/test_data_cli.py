@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from softmask.cli.data import app
-from softmask.data.catalog import SYNTHETIC, TU_SETS
+from softmask.data.catalog import KNOWN, SYNTHETIC
 from softmask.data.files import save_store
 from softmask.data.tu import read_tu
 from softmask.errors import DataError
@@ -21,11 +21,11 @@ def run(*arguments: str, code: int = 0) -> str:
 def test_list(write_tu, tmp_path):
     write_tu("MUTAG")
     text = run("list", "--data-dir", tmp_path)
-    assert all(name in text for name in (*TU_SETS, *SYNTHETIC))
+    assert all(name in text for name in (*KNOWN, *SYNTHETIC))
     rows = {row["name"]: row for row in json.loads(run("list", "--data-dir", tmp_path, "--json"))}
     assert rows["MUTAG"]["where"] == str(tmp_path / "MUTAG")
     assert rows["MUTAG"]["graphs"] == 188
-    assert len(rows) == 12
+    assert len(rows) == 14
 
 
 def test_list_with_a_wrong_folder(tmp_path):

@@ -6,6 +6,7 @@ from torch_geometric.data import Data
 
 from softmask.data.convert import from_data
 from softmask.data.features import Features
+from softmask.data.files import load_store, save_store
 from softmask.data.store import GraphStore
 from softmask.data.tu import read_tu
 from softmask.errors import DataError
@@ -119,3 +120,23 @@ def test_repr(store):
 def test_features_of_a_selection(store):
     features = Features.of(store)
     assert torch.equal(features(store)[store.batch == 1], features(store.select([1])))
+
+
+def test_positions_go_along(store, tmp_path):
+    pos = torch.randn(store.num_nodes, 3)
+    there = dataclasses.replace(store, pos=pos)
+    assert there.content_hash() != store.content_hash()
+    chosen = there.select([1])
+    assert torch.equal(chosen.pos, pos[4:])
+    assert torch.equal(there[1].pos, pos[4:])
+    back = from_data([there[0], there[1]])
+    assert torch.equal(back.pos, pos)
+    save_store(there, tmp_path / "x.safetensors")
+    assert torch.equal(load_store(tmp_path / "x.safetensors", verify=True).pos, pos)
+    assert torch.equal(there.to("cpu").pos, pos)
+    # Where a node is says nothing by itself: it would change when the graph is turned.
+    assert torch.equal(Features.of(there)(there), Features.of(store)(store))
+    for bad, message in ((pos[:-1], "pos has shape"), (pos / 0, "not finite"), (pos.double(), "pos holds")):
+        save_store(dataclasses.replace(store, pos=bad), tmp_path / "bad.safetensors")
+        with pytest.raises(DataError, match=message):
+            load_store(tmp_path / "bad.safetensors")

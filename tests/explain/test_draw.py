@@ -1,4 +1,5 @@
 import builtins
+import re
 import xml.etree.ElementTree as ET
 
 import matplotlib.colors
@@ -27,7 +28,8 @@ def _read(path):
     groups = {g.get("id"): g for g in tree.iter(f"{SVG}g")}
     layers = [name for name in groups if name and name.startswith("layer-") and name.endswith("-nodes")]
     marks = [[use.get("style") for use in groups[name].iter(f"{SVG}use")] for name in layers]
-    edges = [len(list(groups[name.replace("nodes", "edges")].iter(f"{SVG}path"))) for name in layers]
+    lines = [groups[name.replace("nodes", "edges")].find(f"{SVG}path") for name in layers]
+    edges = [line.get("d", "").count("M") for line in lines]
     return marks, edges, ["".join(t.itertext()) for t in tree.iter(f"{SVG}text")]
 
 
@@ -53,10 +55,16 @@ def test_svg_has_a_panel_for_each_layer_and_a_mark_for_each_node(graph, tmp_path
     assert [p.name for p in path.parent.iterdir()] == ["a.svg"]
 
 
-def test_colour_deepens_with_the_mask_on_one_scale(graph, tmp_path):
-    n = graph.num_nodes
+def _ring(n):
+    around = torch.arange(n)
+    return Data(edge_index=torch.stack([around, around.roll(1)]), num_nodes=n)
+
+
+def test_colour_deepens_with_the_mask_on_one_scale(tmp_path):
+    n = 20
     masks = np.stack([np.linspace(0, 0.5, n), np.linspace(0, 1, n)], axis=1)
-    marks, _, _ = _read(draw_masks(graph, masks, tmp_path / "a.svg"))
+    # Of nodes with equally many neighbours, the marks stand in the order of the nodes.
+    marks, _, _ = _read(draw_masks(_ring(n), masks, tmp_path / "a.svg"))
 
     def light(style):
         fill = dict(part.split(": ") for part in style.split("; "))["fill"]
@@ -127,6 +135,54 @@ def test_layout_keeps_nodes_apart(graph):
     apart = np.linalg.norm(place[:, None] - place[None], axis=-1) + 1e9 * np.eye(len(place))
     length = np.linalg.norm(place[edges[:, 0]] - place[edges[:, 1]], axis=1).mean()
     assert apart.min() > 0.05 * length
+
+
+def _tree(n, seed):
+    """Most nodes hang on the first one, and two are apart from it: as on REDDIT."""
+    draw = np.random.default_rng(seed)
+    return np.array([(v, draw.integers(v) if draw.random() < 0.3 else 0) for v in range(1, n - 2)] + [(n - 2, n - 1)])
+
+
+def test_sfdp_is_silent_and_places_a_graph_alike_whatever_was_drawn_before(capfd):
+    first = layout(120, _tree(120, 0), "sfdp")
+    layout(70, _tree(70, 1), "sfdp")
+    assert np.array_equal(layout(120, _tree(120, 0), "sfdp"), first)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_engine_can_be_chosen():
+    edges = _tree(60, 0)
+    assert np.array_equal(layout(60, edges), layout(60, edges, "neato"))
+    assert not np.allclose(layout(60, edges), layout(60, edges, "sfdp"))
+
+
+def test_a_lone_node_is_not_put_inside_a_ring():
+    edges = np.array([(v, (v + 1) % 12) for v in range(12)])
+    place = layout(13, edges)
+    assert np.linalg.norm(place[12] - place[:12].mean(axis=0)) > np.linalg.norm(place[0] - place[:12].mean(axis=0))
+
+
+def test_the_hub_is_drawn_over_its_neighbours(tmp_path):
+    data = Data(edge_index=torch.tensor([[0] * 9, range(1, 10)]), num_nodes=10, node_role=torch.eye(10).long()[0])
+    marks, _, _ = _read(draw_masks(data, torch.rand(10, 1), tmp_path / "a.svg", roles=["node", "hub"]))
+    assert OUTLINES[1][0].lower() in marks[0][-1]
+
+
+@pytest.mark.parametrize("engine", ["neato", "sfdp"])
+def test_no_mark_is_cut_off(engine, tmp_path):
+    path = torch.tensor([range(14), range(1, 15)])  # long and flat
+    file = draw_masks(Data(edge_index=path, num_nodes=15), torch.ones(15, 2), tmp_path / "a.svg", engine=engine)
+    tree = ET.parse(file)
+    panels = [r for c in tree.iter(f"{SVG}clipPath") for r in c.iter(f"{SVG}rect")]
+    box = [[float(r.get(side)) for side in ("x", "y", "width", "height")] for r in panels]
+    nodes = {g.get("id"): g for g in tree.iter(f"{SVG}g")}["layer-1-nodes"]
+    outline = np.array(re.findall(r"-?[\d.]+", nodes.find(f".//{SVG}path").get("d")), dtype=float)
+    radius = np.abs(outline).max()
+    for use in nodes.iter(f"{SVG}use"):
+        x, y = float(use.get("x")), float(use.get("y"))
+        assert any(a + radius <= x <= a + w - radius and b + radius <= y <= b + h - radius for a, b, w, h in box), (
+            "a mark runs over its panel"
+        )
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,16 @@ def changed(record, change):
     return record
 
 
+def test_more_runs_over_given_folds_are_not_more_folds():
+    a, b = study("one", 1, shift=0.1), study("two", 2)
+    for record in (a, b):
+        record.splits[1]["test"] = record.splits[0]["test"]
+    result = compare_studies(a, b)
+    scores = [np.array(r.result["figures"]["fair"]["scores"]).mean(axis=0, keepdims=True) for r in (a, b)]
+    assert result.comparison == compare_scores(*scores, test_share=1 / FOLDS)
+    assert result.figure == "fair"
+
+
 @pytest.mark.parametrize("figure", ["paper", "fair"])
 def test_compares_the_scores_of_the_figure(figure):
     a, b = study("one", 1, shift=0.1), study("two", 2)
@@ -107,7 +117,7 @@ def test_what_differs_is_said(change, message):
 
 def test_another_training_part_of_a_holdout_is_another_split():
     def train(last):
-        return lambda r: r.splits[0].update(train=[[*range(40), last]])
+        return lambda r: [s.update(train=[[*range(40), last]] * FOLDS) for s in r.splits]
 
     a, b = study("one", 1), study("two", 2)
     compare_studies(changed(a, train(41)), changed(b, train(41)), "fair")

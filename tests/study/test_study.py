@@ -1,6 +1,7 @@
 """Studies on small synthetic sets: what is trained, what is chosen, what is refused."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from softmask.data import Features
 from softmask.data.convert import with_targets
 from softmask.data.fold_files import Fold
 from softmask.data.splits import stratified_folds
-from softmask.errors import SettingError, StudyInterrupted
+from softmask.errors import DataError, SettingError, StudyInterrupted
 from softmask.fleet import Fleet, Replica
 from softmask.study import Local, Settings, ask, read_record
 from softmask.study.protocols import Protocol
@@ -86,7 +87,7 @@ def test_no_graph_is_on_two_sides(graphs, quick):
         assert sum(map(len, parts)) == 48
         # The validation part has every class.
         assert set(graphs.y[trial.validation].tolist()) == {0, 1}
-    for trial in protocol.selection([0, 1]):
+    for trial in protocol.selection({place: [0, 1] for place in places}):
         assert trial.test is None
         tested = set(study.splits[trial.run]["test"][trial.fold])
         assert not tested & (set(trial.train.tolist()) | set(trial.validation.tolist()))
@@ -135,9 +136,13 @@ def test_settings_are_chosen_on_validation_parts(graphs, quick, tmp_path):
     assert np.isnan(record.metrics["test_metric"][selected]).all()
     for fold in range(3):
         rows = selected & (record.metrics["fold"] == fold)
-        best = {s: record.metrics["validation_metric"][rows & (record.metrics["setting"] == s)].max() for s in range(4)}
+        best = {}
+        for s in range(4):
+            mine = rows & (record.metrics["setting"] == s)
+            metric, loss = (record.metrics[f"validation_{what}"][mine] for what in ("metric", "loss"))
+            best[s] = min(zip(-metric, loss))
         used = set(record.metrics["setting"][tested & (record.metrics["fold"] == fold)].tolist())
-        assert used == {min(best, key=lambda s: (-best[s], s))}
+        assert used == {min(best, key=best.get)}
     assert record.result["figures"]["fair"]["label"] == "epoch and settings chosen on validation parts"
 
 
@@ -162,16 +167,33 @@ def test_patience_ends_a_fleet_early_and_chooses_as_if_each_had_stopped(graphs, 
     trained = record.metrics["epoch"].max()
     assert trained < 60
     np.testing.assert_array_equal(record.curves("validation_metric"), whole.curves("validation_metric")[:, :trained])
+    # What each would have chosen, had it stopped by itself.
+    scores = []
+    for validation, loss, test in zip(
+        *(whole.curves(c) for c in ("validation_metric", "validation_loss", "test_metric"))
+    ):
+        stop = next((e for e in range(60) if e - validation[: e + 1].argmax() >= 3), 59)
+        scores.append(min((-validation[e], loss[e], e, test[e]) for e in range(stop + 1))[3])
+    np.testing.assert_allclose(record.result["figures"]["fair"]["scores"][0], scores)
 
 
 def test_holdout_and_given_parts(graphs, quick, tmp_path):
     record = ask(graphs, quick, "holdout", runs=2, folder=tmp_path / "h").run(CPU)
     assert np.shape(record.result["figures"]["holdout"]["scores"]) == (2, 1)
+    figure = record.result["figures"]["holdout"]
+    assert figure["std"] == pytest.approx(np.std(figure["scores"]))
+    assert figure["runs"][0]["std"] is None
     assert [len(record.splits[0][part][0]) for part in ("train", "validation", "test")] == [38, 5, 5]
     ids = np.arange(48)
     given = [Fold(test=ids[40:], train=ids[:30], validation=ids[30:40])]
     record = ask(graphs, quick, "holdout", given=given, folder=tmp_path / "g").run(CPU)
     assert record.splits[0]["test"] == [ids[40:].tolist()]
+    # The given validation part chooses: the same training by hand.
+    features = Features.of(graphs)
+    seed = int(record.metrics["seed"][0])
+    replica = Replica(seed, ids[:30], {"validation": ids[30:40]}, lr=quick.lr, dropout=quick.dropout)
+    fleet = Fleet(lambda: quick.build(features, 2, "classification"), graphs, features(graphs), [replica], 16)
+    np.testing.assert_allclose(record.curves("validation_loss")[0], fleet.train(6).loss["validation"][0], atol=1e-6)
 
 
 def test_regression(graphs, tmp_path):
@@ -189,12 +211,47 @@ def test_changed_settings_are_named_and_fresh_begins_anew(graphs, quick, tmp_pat
     other = ask(graphs, dataclasses.replace(quick, lr=1e-3), "paper", folds=3, seed=4, folder=tmp_path / "s")
     with pytest.raises(SettingError, match=r"lr was 0\.005, now 0\.001.*splits.*seed was 0, now 4.*--fresh"):
         other.run(CPU)
-    assert other.run(CPU, fresh=True).question["seed"] == 4
+    again = other.run(CPU, fresh=True)
+    assert again.question["seed"] == 4
+    assert again.metrics["seed"].min() == 4000
+    _same(again, dataclasses.replace(other, folder=tmp_path / "new").run(CPU))
+
+
+def test_what_another_question_left_does_not_count(graphs, quick, tmp_path):
+    """As when a command was killed while it threw the old study away."""
+    ask(graphs, quick, "paper", folds=3, folder=tmp_path / "s").run(CPU)
+    (tmp_path / "s" / "study.json").unlink()
+    (tmp_path / "s" / "result.json").unlink()
+    longer = dataclasses.replace(quick, epochs=8)
+    record = ask(graphs, longer, "paper", folds=3, folder=tmp_path / "s").run(CPU)
+    assert record.metrics["epoch"].max() == 8
 
 
 def test_a_second_study_in_the_folder_is_refused(graphs, quick, tmp_path):
     with FileLock(tmp_path / ".lock"), pytest.raises(SettingError, match="another study is running"):
         ask(graphs, quick, "paper", folds=3, folder=tmp_path).run(CPU)
+
+
+def test_no_fold_learns_of_its_test_graphs_by_the_settings(graphs, quick, tmp_path):
+    """Other labels on the test graphs of one fold must not change which settings are tried and chosen for it."""
+    points = [dataclasses.replace(quick, lr=lr) for lr in np.geomspace(1e-5, 3e-2, 7).tolist()]
+    given = [Fold(test=test) for _, test in stratified_folds(graphs.y.numpy(), 3, 0)]
+    turned = graphs.y.numpy().copy()
+    turned[given[0].test] = 1 - turned[given[0].test]
+    found = []
+    for name, y in (("as it is", graphs.y.numpy()), ("turned", turned)):
+        store = with_targets(graphs, [str(c) for c in y])
+        study = ask(store, points, "fair", given=given, repeats=1, halving=True, folder=tmp_path / name)
+        found.append(study.run(CPU))
+    for role in ("rung1", "select", "fair"):
+        for fold in (0, 1):
+            rows = [(r.metrics["role"] == role) & (r.metrics["fold"] == fold) for r in found]
+            tried = [np.unique(r.metrics["setting"][chosen]).tolist() for r, chosen in zip(found, rows)]
+            if fold == 0:
+                assert tried[0] == tried[1]
+    # It bites: the other folds do train on these graphs.
+    other = [r.curves("train_loss", role="rung1", fold=1) for r in found]
+    assert not np.allclose(*other)
 
 
 def test_weights_are_kept_on_request(graphs, quick, tmp_path):
@@ -204,6 +261,9 @@ def test_weights_are_kept_on_request(graphs, quick, tmp_path):
     study.run(CPU)
     weights = load_file(tmp_path / "s" / "jobs" / "paper-0-0" / "weights.safetensors")
     model = quick.build(Features.of(graphs), 2, "classification")
+    ask(graphs, quick, "paper", folds=3, folder=tmp_path / "t").run(CPU)
+    dataclasses.replace(study, folder=tmp_path / "t").run(CPU)
+    assert (tmp_path / "t" / "jobs" / "paper-0-0" / "weights.safetensors").is_file(), "asked for afterwards"
     for i in range(3):
         model.load_state_dict({n.removeprefix(f"{i}."): t for n, t in weights.items() if n.startswith(f"{i}.")})
 
@@ -247,3 +307,38 @@ def test_bad_questions(graphs, quick, tmp_path):
     rare = with_targets(graphs, ["a"] * 24 + ["b"] * 20 + ["c"] * 4)
     with pytest.raises(SettingError, match="validation part without every class: class c"):
         ask(rare, quick, "fair", folds=2, validation=0.1, folder=tmp_path / "s").run(CPU)
+
+
+def test_several_processes_can_be_stopped_and_go_on(both, graphs, quick, tmp_path):
+    slow = dataclasses.replace(quick, epochs=2000)
+    study = ask(graphs, slow, "both", folds=3, jobs=2, folder=tmp_path / "s")
+    with pytest.raises(StudyInterrupted):
+        study.run(Local(["cpu", "cpu"]), lambda *progress: any((tmp_path / "s").rglob("jobs/*")))
+    assert read_record(tmp_path / "s").result is None
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("study.json", "[]", "study.json is damaged"),
+        ("study.json", "{", "cannot be read"),
+        ("jobs/paper-0-0/done.json", "{}", "done.json is damaged; delete the folder"),
+        ("jobs/paper-0-0/metrics.parquet", "PAR1", "only that job is trained anew"),
+    ],
+)
+def test_damaged_files(graphs, quick, tmp_path, file, content, words):
+    ask(graphs, quick, "paper", folds=3, folder=tmp_path).run(CPU)
+    (tmp_path / file).write_text(content)
+    with pytest.raises(DataError, match=words):
+        read_record(tmp_path)
+
+
+def test_what_can_be_made_again_is(graphs, quick, tmp_path):
+    study = ask(graphs, quick, "paper", folds=3, folder=tmp_path)
+    before = study.run(CPU)
+    (tmp_path / "splits.json").unlink()
+    shutil.rmtree(tmp_path / "jobs")
+    (tmp_path / "result.json").unlink()
+    (tmp_path / ".half.json.abc").write_text("{")
+    _same(study.run(CPU), before)
+    assert not (tmp_path / ".half.json.abc").exists()

@@ -1,0 +1,232 @@
+import json
+import xml.etree.ElementTree as ET
+
+import matplotlib.image
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from softmask.data.catalog import open_data
+from softmask.data.networkx import from_networkx
+from softmask.data.synthetic import motif
+from softmask.errors import SettingError, StudyInterrupted
+from softmask.explain.statistics import Structure, layer_statistics
+from softmask.paper import figure4, paper_settings
+from softmask.paper.figure4 import FIGURES, markdown, reproduce_masks
+from softmask.paper.mask_claims import claims_of
+
+SVG = "{http://www.w3.org/2000/svg}"
+REDDIT = ("REDDIT-BINARY", "REDDIT-MULTI-5K", "REDDIT-MULTI-12K")
+
+
+@pytest.fixture
+def store():
+    """Graphs of a size that could be of NCI1."""
+    return motif(40, seed=0)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(figure4, "PICTURES", 1)
+    monkeypatch.setattr(figure4, "QUICK_GRAPHS", 30)
+    monkeypatch.setattr(figure4, "QUICK_HIDDEN", 4)
+
+
+def test_the_recipe():
+    assert FIGURES == {"figure4": REDDIT, "collab": ("COLLAB",), "nci1": ("NCI1",), "proteins": ("PROTEINS",)}
+    for name in (name for names in FIGURES.values() for name in names):
+        settings, paper = figure4._settings(name, None, False), paper_settings(name)
+        assert settings.variant == "smg"
+        # The figure in the paper has a layer 4.
+        assert settings.layers == (4 if name in REDDIT else paper.layers)
+        assert (settings.hidden, settings.epochs, settings.lr) == (paper.hidden, paper.epochs, paper.lr)
+        assert figure4._settings(name, 7, False).epochs == 7
+
+
+def test_a_record_says_what_was_done_and_found(store, small, tmp_path):
+    record = reproduce_masks("NCI1", store, tmp_path / "new", quick=True, seed=3)
+    assert record == json.loads((tmp_path / "new" / "masks-NCI1.json").read_text())
+    assert record["seeds"] == [3, 4, 5]
+    assert record["settings"]["variant"] == "smg"
+    assert record["data"]["hash"] == store.content_hash() == record["provenance"]["data_hash"]
+    assert record["data"]["test_graphs"] == 6
+    assert len(record["agreement"]) == 3
+    for model in record["models"]:
+        assert 0 <= model["accuracy"] <= 1
+        assert len(model["layers"]) == 3
+        for layer in model["layers"]:
+            assert 0 < layer["quantiles"]["0.05"] <= layer["mean"] <= layer["quantiles"]["0.95"] < 1
+            assert layer["degree"]["graphs"] <= 6
+            assert sum(share["mean"] for share in layer["share"].values()) == pytest.approx(1)
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert names == {"masks-NCI1.json", *record["pictures"][0]["files"]}, "no snapshot is left"
+
+
+def test_pictures_of_test_graphs(store, small, tmp_path):
+    (picture,) = reproduce_masks("NCI1", store, tmp_path, quick=True)["pictures"]
+    svg, png = (tmp_path / name for name in picture["files"])
+    texts = ["".join(t.itertext()) for t in ET.parse(svg).iter(f"{SVG}text")]
+    assert f"NCI1, graph {picture['graph']}" in texts
+    probability = f"(probability {picture['probability']:.2f})"
+    assert f"predicted {picture['predicted']} {probability}, class {picture['actual']}" in texts
+    assert {"layer 1", "layer 2", "layer 3", "mask"} <= set(texts)
+    assert picture["actual"] == store.info["classes"][int(store.y[picture["graph"]])]
+    image = matplotlib.image.imread(png)[..., :3]
+    assert image.shape[1] > 1000
+    assert image.std() > 0.05
+    assert min(image[:3].min(), image[-3:].min(), image[:, :3].min(), image[:, -3:].min()) == 1.0
+
+
+def test_the_graphs_drawn_are_of_a_readable_size_and_of_all_classes():
+    graphs = [nx.path_graph(n) for n in (*[20] * 30, *[60] * 5, *[10] * 5, *[20] * 10)]
+    made = from_networkx(graphs, [0] * 40 + [1] * 10)
+    for seed in range(5):
+        chosen = figure4._chosen("NCI1", made, seed)
+        assert len(chosen) == 4
+        assert sorted(made.y[chosen].tolist()) == [0, 0, 1, 1]
+        assert all(len(graphs[g]) == 20 for g in chosen)
+        assert chosen == figure4._chosen("NCI1", made, seed)
+    assert figure4._chosen("NCI1", made, 0) != figure4._chosen("NCI1", made, 1)
+    rare = made.select([*range(30), 40])
+    assert sorted(rare.y[figure4._chosen("NCI1", rare, 0)].tolist()) == [0, 0, 0, 1]
+
+
+def test_what_is_there_is_not_made_again_unless_the_question_differs(store, small, tmp_path, monkeypatch):
+    first = reproduce_masks("NCI1", store, tmp_path, quick=True)
+
+    def train(*args):
+        raise RuntimeError("it trains")
+
+    monkeypatch.setattr(figure4, "_train", train)
+    assert reproduce_masks("NCI1", store, tmp_path, quick=True) == first
+    for other in ({"epochs": 9}, {"seed": 1}):
+        with pytest.raises(RuntimeError, match="it trains"):
+            reproduce_masks("NCI1", store, tmp_path, quick=True, **other)
+    (tmp_path / first["pictures"][0]["files"][0]).unlink()
+    with pytest.raises(RuntimeError, match="it trains"):
+        reproduce_masks("NCI1", store, tmp_path, quick=True)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_end(store, small, tmp_path):
+    whole = reproduce_masks("NCI1", store, tmp_path / "whole", quick=True)
+    with pytest.raises(StudyInterrupted):
+        reproduce_masks("NCI1", store, tmp_path / "cut", quick=True, on_epoch=lambda epoch, metrics: epoch == 2)
+    assert not (tmp_path / "cut" / "masks-NCI1.json").exists()
+    seen = []
+    again = reproduce_masks("NCI1", store, tmp_path / "cut", quick=True, on_epoch=lambda e, metrics: seen.append(e))
+    assert seen == [3, 4]
+    assert {**again, "provenance": None} == {**whole, "provenance": None}
+
+
+def test_a_quick_form_does_not_take_the_place_of_a_whole_one(store, small, tmp_path):
+    reproduce_masks("NCI1", store, tmp_path, epochs=1)
+    with pytest.raises(SettingError, match="another folder"):
+        reproduce_masks("NCI1", store, tmp_path, quick=True)
+
+
+@pytest.mark.parametrize("name", ["MUTAG", "nci1", ""])
+def test_sets_without_a_figure_are_refused(store, name, tmp_path):
+    with pytest.raises(SettingError, match="no figure"):
+        reproduce_masks(name, store, tmp_path)
+
+
+def test_graphs_without_classes_are_refused(store, tmp_path):
+    with pytest.raises(SettingError, match="no classes"):
+        reproduce_masks("NCI1", from_networkx([nx.path_graph(20)]), tmp_path)
+
+
+def test_the_hub_is_outlined_on_reddit(small, tmp_path):
+    graphs = [nx.random_labeled_tree(55, seed=s) for s in range(20)]
+    made = reproduce_masks("REDDIT-BINARY", from_networkx(graphs, [0, 1] * 10), tmp_path, quick=True)
+    tree = ET.parse(tmp_path / made["pictures"][0]["files"][0])
+    assert "hub (largest degree)" in "".join(tree.getroot().itertext())
+    layers = [g for g in tree.iter(f"{SVG}g") if g.get("id", "").endswith("-nodes")]
+    styles = [[use.get("style").lower() for use in layer.iter(f"{SVG}use")] for layer in layers]
+    assert [sum("#d55e00" in style for style in layer) for layer in styles] == [1] * 4
+
+
+def _models(masks_by_layer, graphs):
+    """The record of one model with these masks, given as functions of the structure."""
+    structure = Structure.of(from_networkx(graphs))
+    layers = [layer_statistics(make(structure), structure) | {"risers": 0.0} for make in masks_by_layer]
+    return [{"seed": 0, "layers": layers}]
+
+
+def _verdicts(name, models):
+    return {c["name"]: c["verdict"] for c in (claim.check(models) for claim in claims_of(name))}
+
+
+def test_masks_that_do_what_the_paper_says_of_reddit_and_masks_that_do_not():
+    trees = [nx.random_labeled_tree(40, seed=s) for s in range(3)]
+
+    def on_leaves(s):
+        return np.where(s.degree == 1, 0.9, 0.01)
+
+    def on_root(s):
+        return np.where(s.degree == 1, 0.01, 0.4)
+
+    told = _verdicts("REDDIT-BINARY", _models([on_leaves, on_root], trees))
+    reddit = [claim.name for claim in claims_of("REDDIT-BINARY")][:6]
+    assert [told[name] for name in reddit] == ["yes"] * 6
+    assert (told["masks differ"], told["less so with depth"]) == ("yes", "yes")
+    turned = _verdicts("REDDIT-BINARY", _models([on_root, on_leaves], trees))
+    assert [turned[name] for name in reddit] == ["no"] * 5 + ["yes"]
+    assert turned["less so with depth"] == "no"
+
+
+def test_a_claim_holds_if_it_holds_for_every_seed_and_not_where_nothing_is_known():
+    graphs = [nx.lollipop_graph(6, 5)]
+    falls = _models([lambda s: 1 / (1 + s.degree)], graphs)
+    rises = _models([lambda s: s.degree / 10], graphs)
+    (claim,) = [c for c in claims_of("COLLAB") if c.name == "masks fall with degree"]
+    assert claim.check(falls)["verdict"] == "yes"
+    both = claim.check(falls + rises)
+    assert both["verdict"] == "no"
+    assert [seed["met"] for seed in both["seeds"]] == [True, False]
+    assert [seed["numbers"] for seed in both["seeds"]] == [[pytest.approx(-1)], [pytest.approx(1)]]
+    # In a clique there is no degree to fall with.
+    clique = _models([lambda s: np.linspace(0, 1, len(s.degree))], [nx.complete_graph(5)])
+    assert claim.check(clique)["verdict"] == "no"
+
+
+def test_claims_have_names_and_rules_of_their_own():
+    for names in FIGURES.values():
+        for name in names:
+            claims = claims_of(name)
+            assert len({c.name for c in claims}) == len({c.rule for c in claims}) == len(claims) > 3
+
+
+def test_markdown_shows_numbers_and_verdicts(store, small, tmp_path):
+    record = reproduce_masks("NCI1", store, tmp_path, quick=True)
+    text = markdown([record])
+    lines = text.splitlines()
+    for table in (line for line in lines if line.startswith("|---")):
+        columns = table.count("|")
+        begin = lines.index(table)
+        rows = lines[begin - 1 : begin + 3]
+        assert all(row.count("|") == columns for row in rows if row.startswith("|"))
+    for claim in record["claims"]:
+        assert f"| “{claim['quote']}” | {claim['rule']} | **{claim['verdict']}** (" in text
+    for k, layer in enumerate(record["models"][0]["layers"]):
+        assert f"| {k + 1} | mask | {layer['mean']:.2f} ± {layer['std']:.2f} |" in text
+    assert "The quick form" in text
+    assert "distance to hub" not in text
+    assert "nan" not in text.lower()
+    assert "None" not in text
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["PROTEINS", "REDDIT-BINARY"])
+def test_the_quick_form_on_real_sets(name, real_set, tmp_path):
+    record = reproduce_masks(name, open_data(real_set(name)), tmp_path, quick=True)
+    assert len(record["pictures"]) == 4
+    for picture in record["pictures"]:
+        svg, png = (tmp_path / file for file in picture["files"])
+        assert ET.parse(svg).getroot().tag.endswith("svg")
+        assert png.stat().st_size > 20_000
+    assert len(record["models"]) == 3
+    assert len(record["claims"]) == len(claims_of(name))
+    assert name in markdown([record])
+    assert torch.tensor([m["accuracy"] for m in record["models"]]).mean() > 0.4
