@@ -22,6 +22,11 @@ def test_the_readme_quotes_them():
         return json.loads((BENCH / f"fleet-{name}.json").read_text())
 
     readme = (ROOT / "README.md").read_text()
+    study = json.loads((ROOT / "results" / "studies" / "PROTEINS-smg-both-10-runs" / "result.json").read_text())
+    paper, fair = (100 * study["figures"][name]["mean"] for name in ("paper", "fair"))
+    assert f"it is {100 * study['gap']:.1f} percentage points: {paper:.1f} % against {fair:.1f} %" in readme
+    machines = (ROOT / "docs" / "many-machines.md").read_text()
+    assert f"trains {study['models']} models for 200 epochs in {study['device_s']:.0f} s" in machines
     for name, figure in (
         ("nvidia-h200-PROTEINS", "{fleet:.1f} ms, {ratio:.1f} times less"),
         ("nvidia-h200-NCI1", "{ratio:.1f} times less on NCI1"),

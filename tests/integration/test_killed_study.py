@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,3 +89,27 @@ def test_two_studies_in_one_folder(real_set, tmp_path):
     finally:
         first.kill()
         first.communicate()
+
+
+def _children(pid):
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_workers_end_with_the_command_that_started_them(real_set, tmp_path):
+    """Else they would go on and write into a folder that is no longer locked."""
+    data = real_set("MUTAG")
+    running = _start(tmp_path / "s", data, "--device", "cpu,cpu", "--epochs", "5000")
+    while len(list((tmp_path / "s" / "jobs").glob("*/replicas-*"))) < 2:
+        assert running.poll() is None
+        time.sleep(0.1)
+    workers = _children(running.pid)
+    assert len(workers) >= 2
+    running.send_signal(signal.SIGKILL)
+    running.communicate()
+    for _ in range(300):
+        if not any(Path(f"/proc/{pid}").exists() for pid in workers):
+            return
+        time.sleep(0.1)
+    pytest.fail("workers are still there half a minute after their parent was killed")

@@ -152,7 +152,7 @@ def test_an_interrupted_study_keeps_finished_jobs_and_leaves_nothing_running(joi
 
 @slow
 def test_a_refused_job_reports_its_error(joined, tmp_path):
-    work = Work(tmp_path, [QUICK], "classification", "float7", None, False)
+    work = Work(tmp_path, "", [QUICK], "classification", "float7", None, False)
     job = Job("refused", (Trial("paper", 0, 0, 0, 0, seed=1, epochs=1, train=np.arange(20)),))
     with pytest.raises(SettingError) as here:
         work.run(job, STORE, "cpu")
