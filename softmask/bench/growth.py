@@ -41,10 +41,9 @@ class Scale(NamedTuple):
 
 
 def scale_for(device: torch.device) -> Scale:
-    """To a million nodes, ten million edges and 200 replicas on CUDA; to smaller graphs and batches on the CPU."""
-    if device.type == "cuda":
-        return Scale((100_000, 250_000, 500_000, 750_000, 1_000_000), (1, 10, 50, 100, 150, 200), 64, 64)
-    return Scale((2_000, 5_000, 10_000, 15_000, 20_000), (1, 10, 50, 100, 150, 200), 4, 16)
+    """To a million nodes, ten million edges and 200 replicas; with smaller batches and vectors on the CPU."""
+    nodes, replicas = (100_000, 250_000, 500_000, 750_000, 1_000_000), (1, 10, 50, 100, 150, 200)
+    return Scale(nodes, replicas, 64, 64) if device.type == "cuda" else Scale(nodes, replicas, 4, 16)
 
 
 def growth(
@@ -182,7 +181,7 @@ def plot(record: dict[str, Any], path: Path) -> None:
             axes.set_xlabel(f"thousand nodes of one graph, {_EDGES_PER_NODE} edges each" if by == "nodes" else by)
             axes.set_ylabel(label)
             axes.set_xlim(left=0)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.1 * unit * max(p[what] for p in points))
     figure.suptitle(f"{record['device']}: growth of a training step")
     with atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

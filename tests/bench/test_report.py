@@ -17,6 +17,19 @@ def test_every_row_of_the_docs_is_a_record_and_every_record_is_a_row():
     assert sorted(shown) == sorted(render([path]).splitlines()[-1] for path in records)
 
 
+def test_the_page_on_many_machines_quotes_its_benchmark():
+    found = json.loads((BENCH / "many_machines.json").read_text())
+    page = (ROOT / "docs" / "many-machines.md").read_text()
+    study = " s | ".join(f"{found['study']['seconds'][way]:.1f}" for way in ("one process", "two processes", "ray"))
+    assert f"MUTAG | {study} s |" in page
+    for name, row in found["one_model"].items():
+        one, two = (row["seconds_per_epoch"][n] for n in "12")
+        assert f"{name}, d = {row['hidden']} | {one:.2f} s | {two:.2f} s |" in page
+    grown = json.loads((BENCH / "growth-cpu.json").read_text())["nodes"]
+    seconds, r2 = grown["points"][-1]["ms_per_step"] / 1000, grown["lines"]["ms_per_step"]["r2"]
+    assert f"takes {seconds:.1f} s (R² of time {r2:.2f})" in (ROOT / "docs" / "speed.md").read_text()
+
+
 def test_the_readme_quotes_them():
     def record(name):
         return json.loads((BENCH / f"fleet-{name}.json").read_text())
