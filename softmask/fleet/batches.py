@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from softmask.data.store import GraphStore
+from softmask.fleet.edges import StoreEdges
 from softmask.ops import Neighbours, Segments
+from softmask.ops.edge_table import EdgeTable
 from softmask.ops.keyed import keyed_bits
 
 
@@ -93,19 +95,21 @@ class Batch(NamedTuple):
         segments: the slot of each node's graph, ``[replicas, nodes]``, -1 for padding, and where each slot's nodes
             begin and end, ``[replicas, slots]``.
         graphs: ``[replicas, slots]``, graph ids, -1 for an empty slot.
+        edges: what the edges carry, ``[replicas, nodes, places]`` and so on, if they carry anything.
     """
 
     x: Tensor
     neighbours: Neighbours
     segments: Segments
     graphs: Tensor
+    edges: EdgeTable | None = None
 
-    def in_dims(self) -> tuple[int, Neighbours, int]:
-        """What vmap must know of x, neighbours and segments: the store's own arrays are shared by all replicas."""
+    def in_dims(self) -> tuple[int, Neighbours, int, int | None]:
+        """What vmap must know of x, neighbours, segments and edges: the store's own arrays are of all replicas."""
         shared = ("col", "col_t", "bits", "source", "offset")
         fields = self.neighbours._asdict().items()
         dims = (0 if isinstance(t, Tensor) and name not in shared else None for name, t in fields)
-        return 0, Neighbours(*dims), 0  # type: ignore[arg-type]
+        return 0, Neighbours(*dims), 0, None if self.edges is None else 0  # type: ignore[arg-type]
 
 
 def assemble(
@@ -115,11 +119,12 @@ def assemble(
     nodes: int,
     bitmaps: tuple[Tensor, Tensor] | None = None,
     hubs: bool | None = None,
+    edges: StoreEdges | None = None,
 ) -> Batch:
     """Builds one batch of every replica from graph ids ``[replicas, slots]``, padded to `nodes` nodes.
 
     `bitmaps` are those of the store (:func:`softmask.ops.bitmaps.bitmaps`), if it has any; `hubs` is False if no node
-    has many neighbours.
+    has many neighbours; `edges` is what the edges carry.
     """
     there = graphs >= 0
     ids = graphs.clamp(min=0)
@@ -151,4 +156,5 @@ def assemble(
         listed = Neighbours(start.reshape(-1), end.reshape(-1), store.col, base.reshape(-1)).listed()
     neighbours = Neighbours(start, end, store.col, first, *transposed, store.col_t, *dense, *listed, hubs)
     segments = Segments(torch.where(padding, -1, slot), last - size, last)
-    return Batch(x[node], neighbours, segments, graphs)
+    table = None if edges is None else edges.table(store, start, end, first)
+    return Batch(x[node], neighbours, segments, graphs, table)

@@ -15,6 +15,7 @@ from softmask.data.store import GraphStore
 from softmask.errors import DataError, SettingError
 from softmask.fleet.adam import Adam
 from softmask.fleet.batches import Batch, Plan, assemble, deal, plan
+from softmask.fleet.edges import StoreEdges
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.losses import LOSSES, METRICS, check_loss
 from softmask.fleet.order import by_degree
@@ -77,6 +78,8 @@ class Fleet:
         device: where to train; the store is moved there.
         precision: of the arithmetic: ``"float64"``, ``"float32"``, ``"tf32"`` or ``"bf16"``; ``"auto"`` is bf16 on
             CUDA and float32 on the CPU (see :func:`softmask.fleet.precision.resolve`).
+        edge_x: what the edges carry, ``[edges, channels]`` in the order of the store's ``col``; the model then gets an
+            :class:`~softmask.ops.edge_table.EdgeTable` as ``edge_attr``.
 
     Regression targets are scaled to mean 0 and deviation 1 of each replica's training part; :attr:`mean` and
     :attr:`std`, ``[replicas, outputs]`` in float64, undo that.
@@ -93,6 +96,7 @@ class Fleet:
         adamw: bool = False,
         device: torch.device | str = "cpu",
         precision: Precision = "auto",
+        edge_x: Tensor | None = None,
     ):
         check_loss(loss)
         _check(store, x, replicas, batch_size, loss)
@@ -104,7 +108,10 @@ class Fleet:
         self.loss, self.metric = LOSSES[loss], METRICS[loss]
         self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype, compute)
         self.bitmaps = _bitmaps(self.store)
-        if self.device.type == "cuda" and self.bitmaps is None:
+        self.edges: StoreEdges | None = None
+        if edge_x is not None:
+            self.edges = StoreEdges.of(self.store, edge_x.to(self.device, compute))
+        elif self.device.type == "cuda" and self.bitmaps is None:
             self.store, self.x = by_degree(self.store, self.x)
         self.hubs = bool(self.store.row_ptr.diff().max() > _MANY_NEIGHBOURS)
         self.model = self.stack.model
@@ -177,7 +184,7 @@ class Fleet:
         self.model.eval()
         crew = self.crews[0]
         graphs = self.table[0, crew.first : crew.last, :1]
-        batch = assemble(self.store, self.x, graphs, self.train_plan.nodes, self.bitmaps, self.hubs)
+        batch = self._assemble(graphs, self.train_plan.nodes)
         # Without a rule vmap would loop over the replicas, one by one, in silence.
         functorch: Any = torch._C._functorch
         before = functorch._is_vmap_fallback_enabled()
@@ -289,8 +296,10 @@ class Fleet:
 
     def _identity(self, epochs: int, keep: str) -> str:
         dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32)
-        shape = (epochs, keep, self.train_plan.slots, tuple(self.x.shape), self.loss.__name__, self.adam.decoupled)
-        return fingerprint(self.replicas, self.stack.flat, f"{self.store.content_hash()} {dtypes} {shape}")
+        carried = None if self.edges is None else tuple(self.edges.x.shape)
+        shape = (epochs, keep, self.train_plan.slots, tuple(self.x.shape), carried, self.loss.__name__)
+        more = f"{self.store.content_hash()} {dtypes} {shape} {self.adam.decoupled}"
+        return fingerprint(self.replicas, self.stack.flat, more)
 
     def _begin_epoch(self) -> None:
         """Deals the training graphs into batches and sets the rates."""
@@ -312,13 +321,16 @@ class Fleet:
             counted.append(sums)
         self._run_update(gradients, counted)
 
+    def _assemble(self, graphs: Tensor, nodes: int) -> Batch:
+        return assemble(self.store, self.x, graphs, nodes, self.bitmaps, self.hubs, self.edges)
+
     def _next_graphs(self) -> Tensor:
         return self.table.index_select(0, self.cursor).squeeze(0)
 
     def _prepare(self, crew: _Crew) -> tuple[Batch, Tensor, dict[str, Tensor]]:
         """The next batch of every replica, its targets, and the keys of its dropout."""
         graphs = self._next_graphs()[crew.first : crew.last]
-        batch = assemble(self.store, self.x, graphs, self.train_plan.nodes, self.bitmaps, self.hubs)
+        batch = self._assemble(graphs, self.train_plan.nodes)
         return batch, self._targets_of(crew, graphs), self._dropout_buffers(crew)
 
     def _loss(self, crew: _Crew, batch: Batch, y: Tensor, buffers: dict[str, Tensor]) -> tuple[Tensor, ...]:
@@ -362,18 +374,18 @@ class Fleet:
         """Outputs ``[replicas, slots, outputs]`` and, on request, each layer's largest mask ``[replicas, layers]``."""
         slots = batch.graphs.size(1)
 
-        def one(parameters, buffers, x, neighbours, segments):
+        def one(parameters, buffers, x, neighbours, segments, edges):
             tensors, inputs = {**parameters, **buffers}, (x, neighbours, segments)
+            options = {"batch_size": slots} if edges is None else {"batch_size": slots, "edge_attr": edges}
             if not masks:
-                return functional_call(self.model, tensors, inputs, {"batch_size": slots}), None
-            options = {"batch_size": slots, "return_masks": True}
-            out, used = functional_call(self.model, tensors, inputs, options)
+                return functional_call(self.model, tensors, inputs, options), None
+            out, used = functional_call(self.model, tensors, inputs, options | {"return_masks": True})
             real = (segments.graph >= 0).unsqueeze(-1)
             return out, torch.stack([torch.where(real, m, 0).amax() for m in used])
 
         out_dims: Any = (0, 0 if masks else None)
         run = vmap(one, in_dims=(0, 0, *batch.in_dims()), out_dims=out_dims, randomness="error")
-        return run(crew.parameters, buffers, batch.x, batch.neighbours, batch.segments)
+        return run(crew.parameters, buffers, batch.x, batch.neighbours, batch.segments, batch.edges)
 
     def _targets_of(self, crew: _Crew, graphs: Tensor) -> Tensor:
         ids = graphs.clamp(min=0)
@@ -400,7 +412,7 @@ class Fleet:
 
     def _scores(self, crew: _Crew, graphs: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
         """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
-        batch = assemble(self.store, self.x, graphs, nodes, self.bitmaps, self.hubs)
+        batch = self._assemble(graphs, nodes)
         out, masks = self._forward(crew, batch, {}, masks=self.has_masks)
         if masks is None:
             masks = torch.ones_like(out[:, 0, :1])

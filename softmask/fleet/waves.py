@@ -27,6 +27,8 @@ from softmask.nn import GAT, SoftMaskGNN
 _VECTORS_A_LAYER, _VECTORS_BESIDE = 16, 8
 # Not measured: GAT keeps 3 for the backward pass, 5 in half precision, and works on some more.
 _GAT_VECTORS_A_LAYER = 8
+# Not measured: with edge features, a vector for each of 128 channels of the perceptron, its gradient, and a copy.
+_EDGE_VECTORS_A_LAYER = 3 * 129
 # Of the memory that is free; the rest is for what the estimate does not know.
 _SHARE = 0.9
 
@@ -132,6 +134,8 @@ def memory_needs(
     entries = sum(p.numel() for p in model.parameters())
     if isinstance(model, SoftMaskGNN | GAT):
         a_layer = _VECTORS_A_LAYER if isinstance(model, SoftMaskGNN) else _GAT_VECTORS_A_LAYER
+        if isinstance(model, SoftMaskGNN) and model.edge_channels is not None:
+            a_layer += _EDGE_VECTORS_A_LAYER
         vectors = model.num_layers * a_layer + _VECTORS_BESIDE
         wide = vectors * model.hidden_channels + model.in_channels
     else:

@@ -1,6 +1,7 @@
 """The layers and the models of the paper."""
 
 from softmask.nn.dropout import KeyedDropout
+from softmask.nn.edge_soft_mask_conv import EdgeSoftMaskConv
 from softmask.nn.gat import GAT
 from softmask.nn.gat_conv import GATConv
 from softmask.nn.mask_net import MaskNet
@@ -8,4 +9,13 @@ from softmask.nn.soft_mask_conv import SoftMaskConv
 from softmask.nn.soft_mask_gnn import SoftMaskGNN
 from softmask.nn.variants import VARIANTS
 
-__all__ = ["GAT", "VARIANTS", "GATConv", "KeyedDropout", "MaskNet", "SoftMaskConv", "SoftMaskGNN"]
+__all__ = [
+    "GAT",
+    "VARIANTS",
+    "EdgeSoftMaskConv",
+    "GATConv",
+    "KeyedDropout",
+    "MaskNet",
+    "SoftMaskConv",
+    "SoftMaskGNN",
+]

@@ -82,7 +82,7 @@ class EdgeSoftMaskConv(torch.nn.Module):
         seen = from_sources(mask * x, edge_index)
         weight = self.nn[:2](edge_index.attr.to(x.dtype))
         # [nodes, edge_hidden + 1, in_channels]: for every matrix the sum of the vectors it will be multiplied with.
-        sums = torch.cat([weight.transpose(1, 2) @ seen, seen.sum(dim=1, keepdim=True)], dim=1)
+        sums = torch.cat([_outer(weight, seen), seen.sum(dim=1, keepdim=True)], dim=1)
         _, _, weights, bias = self.nn.parameters()
         matrices = torch.cat([weights.t(), bias.unsqueeze(0)])
         matrices = matrices.reshape((self.edge_hidden + 1) * self.in_channels, self.out_channels)
@@ -90,3 +90,11 @@ class EdgeSoftMaskConv(torch.nn.Module):
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, edge_channels={self.edge_channels})"
+
+
+def _outer(a: Tensor, b: Tensor) -> Tensor:
+    """The sum over places of the outer products of ``[nodes, places, m]`` and ``[nodes, places, n]``."""
+    if a.is_cuda:
+        # Few places, so no work for tensor cores: a compiler makes one pass of it.
+        return (a.unsqueeze(-1) * b.unsqueeze(-2)).sum(dim=1)
+    return a.transpose(1, 2) @ b

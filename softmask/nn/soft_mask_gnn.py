@@ -10,10 +10,12 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn.dense.linear import Linear
 
 from softmask.nn.dropout import KeyedDropout
+from softmask.nn.edge_soft_mask_conv import EdgeSoftMaskConv
 from softmask.nn.embed import embed
 from softmask.nn.mask_net import MaskNet
 from softmask.nn.soft_mask_conv import SoftMaskConv
 from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum
+from softmask.ops.edge_table import EdgeTable, as_edge_table
 
 Graph: TypeAlias = "Tensor | EdgeIndex | Neighbours"
 Masks: TypeAlias = Tensor | Sequence[Tensor]
@@ -41,6 +43,7 @@ class SoftMaskGNN(torch.nn.Module):
         readout: ``"sum"``, or ``"mean"``, which is not zero invariant.
         dropout: dropout in the head.
         norm: divide every node's vector by its root mean square in every layer (see :class:`SoftMaskConv`).
+        edge_channels: number of edge features; the layers are then :class:`EdgeSoftMaskConv`.
         head: ``"classifier"`` (linear, ReLU, dropout, linear) or ``"regressor"`` (three linear maps, ELU between).
 
     Shapes:
@@ -66,6 +69,7 @@ class SoftMaskGNN(torch.nn.Module):
         dropout: float = 0.5,
         head: Literal["classifier", "regressor"] = "classifier",
         norm: bool = False,
+        edge_channels: int | None = None,
     ):
         super().__init__()
         if num_layers < 1:
@@ -86,7 +90,13 @@ class SoftMaskGNN(torch.nn.Module):
         d = hidden_channels
         self.lin_in = Linear(in_channels, d)
         self.masks = torch.nn.ModuleList(MaskNet(d, d, d if multi_channel else 1) for _ in range(num_layers))
-        self.convs = torch.nn.ModuleList(SoftMaskConv(d, d, norm=norm) for _ in range(num_layers))
+        if edge_channels is not None and norm:
+            raise ValueError("the layers with edge features have no norm")
+        self.edge_channels = edge_channels
+        self.convs = torch.nn.ModuleList(
+            SoftMaskConv(d, d, norm=norm) if edge_channels is None else EdgeSoftMaskConv(d, d, edge_channels)
+            for _ in range(num_layers)
+        )
         read = d * num_layers if jk else d
         if head == "classifier":
             self.head = torch.nn.Sequential(
@@ -113,6 +123,7 @@ class SoftMaskGNN(torch.nn.Module):
         batch_size: int | None = None,
         masks: Masks | None = None,
         return_masks: bool = False,
+        edge_attr: Tensor | EdgeTable | None = None,
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
         r"""
         Args:
@@ -122,8 +133,9 @@ class SoftMaskGNN(torch.nn.Module):
             batch_size: number of graphs; computed from ``batch`` if not given.
             masks: preassigned masks, one per layer, instead of those of the mask networks.
             return_masks: also return the list of the masks of all layers.
+            edge_attr: edge features, ``[edges, edge_channels]`` beside an ``edge_index``, or a table of them.
         """
-        hidden, used = self._layers(x, edge_index, batch, masks)
+        hidden, used = self._layers(x, edge_index, batch, masks, edge_attr)
         if batch is None:
             batch = torch.zeros(hidden[0].size(0), dtype=torch.long, device=hidden[0].device)
             batch_size = 1
@@ -139,13 +151,23 @@ class SoftMaskGNN(torch.nn.Module):
         return (out, used) if return_masks else out
 
     def node_embeddings(
-        self, x: Tensor, edge_index: Graph, masks: Masks | None = None, batch: Tensor | Segments | None = None
+        self,
+        x: Tensor,
+        edge_index: Graph,
+        masks: Masks | None = None,
+        batch: Tensor | Segments | None = None,
+        edge_attr: Tensor | EdgeTable | None = None,
     ) -> Tensor:
         r"""The vectors :math:`\mathbf{h}^{(K)}` of all nodes, before the readout: ``[nodes, hidden_channels]``."""
-        return self._layers(x, edge_index, batch, masks)[0][-1]
+        return self._layers(x, edge_index, batch, masks, edge_attr)[0][-1]
 
     def _layers(
-        self, x: Tensor, edge_index: Graph, batch: Tensor | Segments | None, masks: Masks | None
+        self,
+        x: Tensor,
+        edge_index: Graph,
+        batch: Tensor | Segments | None,
+        masks: Masks | None,
+        edge_attr: Tensor | EdgeTable | None = None,
     ) -> tuple[list[Tensor], list[Tensor]]:
         if masks is not None and len(masks) != self.num_layers:
             raise ValueError(f"got masks for {len(masks)} layers; the model has {self.num_layers}")
@@ -154,15 +176,25 @@ class SoftMaskGNN(torch.nn.Module):
             # The input map has a bias; padding must start from zero, and then stays zero.
             h = h * (as_segments(batch).graph >= 0).unsqueeze(-1)
         neighbours = as_neighbours(edge_index, h.size(0))
+        seen: Neighbours | EdgeTable = neighbours
+        if self.edge_channels is not None:
+            seen = self._edge_table(edge_index, edge_attr, h.size(0))
         hidden: list[Tensor] = []
         used: list[Tensor] = []
         mask: Tensor | None = None
         for k, (mask_net, conv) in enumerate(zip(self.masks, self.convs)):
             mask = mask_net(h, neighbours, mask) if masks is None else _column(masks[k])
-            h = conv(h, neighbours, mask)
+            h = conv(h, seen, mask)
             hidden.append(h)
             used.append(mask)
         return hidden, used
+
+    def _edge_table(self, edge_index: Graph, edge_attr: Tensor | EdgeTable | None, nodes: int) -> EdgeTable:
+        if isinstance(edge_attr, EdgeTable):
+            return edge_attr
+        if edge_attr is None or not isinstance(edge_index, Tensor):
+            raise ValueError("this model needs edge_attr, beside an edge_index of shape [2, edges]")
+        return as_edge_table(edge_index, edge_attr, nodes)
 
     def __repr__(self) -> str:
         return (
