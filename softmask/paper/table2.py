@@ -82,6 +82,7 @@ class Regression:
                 s.hidden,
                 s.layers,
                 1,
+                readout=s.readout,
                 dropout=s.dropout,
                 head="regressor",
                 edge_channels=edge_x.size(1),

@@ -150,7 +150,7 @@ def test_bad_studies(run, data, tmp_path, monkeypatch):
         (["evaluate", data, "--settings", "none.toml"], "none.toml"),
         (["evaluate", data, "--settings", "paper"], "the paper has no settings"),
         (["tune", data, "--grid", "none"], "none"),
-        (["reproduce", "table9"], "table1, figure3"),
+        (["reproduce", "table9"], "table1, table2"),
         (["reproduce", "table1", "--set", "CORA"], "CORA"),
         (["reproduce", "figure3", "--variant", "smg"], "--variant belongs to table1"),
         (["reproduce", "figure4", "--set", "NCI1"], "--set belongs to"),
