@@ -3,6 +3,7 @@
 import io
 import lzma
 import re
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -24,6 +25,8 @@ _BROKEN = (
     OSError,
     RuntimeError,
     NotImplementedError,
+    UnicodeDecodeError,
+    struct.error,
 )
 
 

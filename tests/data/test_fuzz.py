@@ -2,6 +2,7 @@
 
 import zipfile
 
+import pytest
 from data.toy import FILES
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from softmask.data.files import load_store, save_store
 from softmask.data.raw import OPTIONAL, REQUIRED
 from softmask.data.store import GraphStore
 from softmask.data.tu import read_tu
-from softmask.errors import SoftmaskError
+from softmask.errors import DataError, SoftmaskError
 
 numbers = st.one_of(
     st.integers(-3, 9).map(str),
@@ -66,6 +67,20 @@ def test_spoiled_zip(tmp_path_factory, data, method):
             out.writestr(f"F/F_{name}.txt", text)
     path.write_bytes(data.draw(spoiled(path.read_bytes())))
     attempt(read_tu, path)
+
+
+def test_a_zip_whose_inner_name_is_no_text(tmp_path):
+    """A spoiled archive once found: the name in front of a member says it is UTF-8 and is not."""
+    path = tmp_path / "F.zip"
+    with zipfile.ZipFile(path, "w") as out:
+        for name, text in FILES.items():
+            out.writestr(f"F/F_{name}.txt", text)
+    content = bytearray(path.read_bytes())
+    content[7] |= 0x08  # bit 11 of the first member's flags
+    content[30] = 0x80  # the first byte of its name
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        read_tu(path)
 
 
 @settings(max_examples=200)
