@@ -105,7 +105,9 @@ def progress(record: Record) -> str:
 
 
 def models(record: Record) -> int:
-    """How many models the record holds."""
+    """How many models the study trained, or how many of them the record holds so far."""
+    if record.result is not None and "models" in record.result:
+        return int(record.result["models"])
     roles = set(record.metrics["role"].astype(str))
     return sum(len(group_models(record, rows_where(record, role=role))[0]) for role in roles)
 
