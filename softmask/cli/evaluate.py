@@ -45,11 +45,9 @@ def evaluate(
             "social, quick or paper.",
         ),
     ] = None,
-    sample: Annotated[int | None, typer.Option(help="Try only so many points of the grid, drawn by seed.")] = None,
+    sample: study.Sample = None,
     halving: Annotated[bool, typer.Option("--halving", help="Drop the worse settings of the grid early.")] = False,
-    patience: Annotated[
-        int | None, typer.Option(help="Stop early: so many epochs without a better validation score.")
-    ] = None,
+    patience: study.Patience = None,
     validation: Annotated[
         float | None, typer.Option(help="Share of a training part that chooses.", show_default="0.1")
     ] = None,
@@ -64,10 +62,7 @@ def evaluate(
     validation_ids: Annotated[Path | None, typer.Option(help="For holdout: file with those that choose.")] = None,
     test_ids: Annotated[Path | None, typer.Option(help="For holdout: file with those to test on.")] = None,
     seed: options.Seed = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder of the study; by default one under studies, named by the question."),
-    ] = None,
+    out: study.Out = None,
     fresh: study.Fresh = False,
     weights: Annotated[bool, typer.Option("--weights", help="Keep the final weights of all models.")] = False,
     tensorboard: study.TensorBoard = False,

@@ -60,7 +60,6 @@ def reproduce(
 def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
     import sys
 
-    from softmask.atomic import atomic_path
     from softmask.cli.study import run_study
     from softmask.data.catalog import open_data
     from softmask.paper.table1 import cells, markdown
@@ -72,14 +71,10 @@ def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device
         study = cell.study(stores[cell.name], out)
         print(f"{cell.name}, {cell.variant}: {study.folder}", file=sys.stderr)
         run_study(study, "local", None, device, fresh=False, tensorboard=False)
-    text = markdown(out)
-    with atomic_path(out / "table1.md") as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    print(text)
+    _write(markdown(out), out / "table1.md")
 
 
 def _figure3(sets: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
-    from softmask.atomic import atomic_path
     from softmask.cli.progress import epoch_bar
     from softmask.cli.study import resumable
     from softmask.data.catalog import open_data
@@ -102,27 +97,24 @@ def _figure3(sets: list[str], quick: bool, out: Path, device: str, data_dir: Pat
                     bar(epoch, lambda: f"training accuracy {100 * metrics['train'].mean():.1f} %") or stop.asked
                 ),
             )
-    text = markdown(out)
-    with atomic_path(out / "figure3" / "claims.md") as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    print(text)
+    _write(markdown(out), out / "figure3" / "claims.md")
     for path in plot(out):
         print(path)
 
 
 def _masks(figure: str, quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
-    from softmask.atomic import atomic_path
     from softmask.cli.progress import epoch_bar
     from softmask.cli.study import resumable
     from softmask.data.catalog import open_data
     from softmask.device import pick_device
-    from softmask.paper.figure4 import FIGURES, markdown, reproduce_masks
+    from softmask.paper.figure4 import FIGURES, markdown, mask_settings, reproduce_masks
 
     place = out / figure
     place.mkdir(parents=True, exist_ok=True)
     records = []
     for name in FIGURES[figure]:
-        with resumable(place) as stop, epoch_bar(f"{name}, masks", 1) as bar:
+        epochs = mask_settings(name, None, quick).epochs
+        with resumable(place) as stop, epoch_bar(f"{name}, masks", epochs) as bar:
             records.append(
                 reproduce_masks(
                     name,
@@ -135,14 +127,10 @@ def _masks(figure: str, quick: bool, out: Path, device: str, data_dir: Path | No
                     ),
                 )
             )
-    text = markdown(records)
-    with atomic_path(place / "masks.md") as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    print(text)
+    _write(markdown(records), place / "masks.md")
 
 
 def _table2(quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
-    from softmask.atomic import atomic_path
     from softmask.cli.progress import epoch_bar
     from softmask.cli.study import resumable
     from softmask.data.catalog import open_data
@@ -155,7 +143,12 @@ def _table2(quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
             continue
         with resumable(out) as stop, epoch_bar(f"QM9, {row.variant}", row.settings.epochs) as bar:
             row.run(store, out, picked, lambda epoch, metrics: bar(epoch, lambda: "") or stop.asked)
-    text = markdown(out)
-    with atomic_path(out / "table2.md") as temporary:
+    _write(markdown(out), out / "table2.md")
+
+
+def _write(text: str, path: Path) -> None:
+    from softmask.atomic import atomic_path
+
+    with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     print(text)

@@ -25,6 +25,12 @@ Jobs = Annotated[
     int, typer.Option(help="Into how many jobs each fleet is cut: at least as many as there are devices or machines.")
 ]
 Devices = Annotated[str, typer.Option(help="auto, cpu or cuda; several, such as cuda:0,cuda:1, share the jobs.")]
+Patience = Annotated[int | None, typer.Option(help="Stop early: so many epochs without a better validation score.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Folder of the study; by default one under studies, named by the question."),
+]
+Sample = Annotated[int | None, typer.Option(help="Try only so many points of the grid, drawn by seed.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what an earlier study left in the folder.")]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write event files for TensorBoard.")]
 

@@ -18,7 +18,7 @@ def tune(
             "bio, social (the paper's own search), or paper (that of the set's family).",
         ),
     ] = "quick",
-    sample: Annotated[int | None, typer.Option(help="Try only so many points of the grid, drawn by seed.")] = None,
+    sample: study.Sample = None,
     halving: Annotated[
         bool, typer.Option("--halving", help="Train all settings shortly, the best third longer, and so on.")
     ] = False,
@@ -27,19 +27,14 @@ def tune(
     source: options.Source = None,
     variant: options.Variant = None,
     epochs: options.Epochs = None,
-    patience: Annotated[
-        int | None, typer.Option(help="Stop early: so many epochs without a better validation score.")
-    ] = None,
+    patience: study.Patience = None,
     validation: Annotated[float, typer.Option(help="Share of a training part that chooses.")] = 0.1,
     fold_files: Annotated[
         Path | None,
         typer.Option(help="Given folds, as for [b]evaluate[/b]: their test graphs are left alone, fold by fold."),
     ] = None,
     seed: options.Seed = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder of the study; by default one under studies, named by the question."),
-    ] = None,
+    out: study.Out = None,
     fresh: study.Fresh = False,
     tensorboard: study.TensorBoard = False,
     device: study.Devices = "auto",

@@ -6,10 +6,10 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn.dense.linear import Linear
 
-from softmask.nn.dropout import KeyedDropout
 from softmask.nn.embed import embed
 from softmask.nn.gat_conv import GATConv
-from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum
+from softmask.nn.readout import as_batch, classifier, sum_readout
+from softmask.ops import Neighbours, Segments, as_neighbours, as_segments
 
 
 class GAT(torch.nn.Module):
@@ -66,9 +66,7 @@ class GAT(torch.nn.Module):
         d = hidden_channels
         self.lin_in = Linear(in_channels, d)
         self.convs = torch.nn.ModuleList(GATConv(d, d // heads, heads) for _ in range(num_layers))
-        self.head = torch.nn.Sequential(
-            Linear(d * num_layers if jk else d, d), torch.nn.ReLU(), KeyedDropout(dropout), Linear(d, out_channels)
-        )
+        self.head = classifier(d * num_layers if jk else d, d, out_channels, dropout)
 
     def reset_parameters(self) -> None:
         """Draws all weights and biases anew."""
@@ -90,21 +88,16 @@ class GAT(torch.nn.Module):
             batch: the graph of each node.
             batch_size: number of graphs; computed from ``batch`` if not given.
         """
-        if batch is None:
-            batch = torch.zeros(x.size(0), dtype=torch.long, device=x.device)
-            batch_size = 1
-        graph = as_segments(batch).graph
-        if batch_size is None:
-            batch_size = int(graph.max()) + 1 if graph.numel() > 0 else 0
+        batch, batch_size = as_batch(batch, batch_size, x)
         # The input map and every layer have a bias, which padding must not take.
-        real = (graph >= 0).unsqueeze(-1)
+        real = (as_segments(batch).graph >= 0).unsqueeze(-1)
         neighbours = as_neighbours(edge_index, x.size(0))
         h = embed(x, self.lin_in) * real
         hidden = []
         for conv in self.convs:
             h = F.elu(conv(h, neighbours)) * real
             hidden.append(h)
-        read = torch.cat([graph_sum(h, batch, batch_size) for h in (hidden if self.jk else hidden[-1:])], dim=-1)
+        read = sum_readout(hidden if self.jk else hidden[-1:], batch, batch_size)
         # The readout of half-precision vectors is float32; the head may be either.
         return self.head(read.to(next(self.head.parameters()).dtype))
 

@@ -13,6 +13,7 @@ from softmask.nn.dropout import KeyedDropout
 from softmask.nn.edge_soft_mask_conv import EdgeSoftMaskConv
 from softmask.nn.embed import embed
 from softmask.nn.mask_net import MaskNet
+from softmask.nn.readout import as_batch, classifier, sum_readout
 from softmask.nn.soft_mask_conv import SoftMaskConv
 from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum
 from softmask.ops.edge_table import EdgeTable, as_edge_table
@@ -99,9 +100,7 @@ class SoftMaskGNN(torch.nn.Module):
         )
         read = d * num_layers if jk else d
         if head == "classifier":
-            self.head = torch.nn.Sequential(
-                Linear(read, d), torch.nn.ReLU(), KeyedDropout(dropout), Linear(d, out_channels)
-            )
+            self.head = classifier(read, d, out_channels, dropout)
         else:
             wide = d * math.ceil(num_layers / 2) if jk else d
             self.head = torch.nn.Sequential(
@@ -136,13 +135,8 @@ class SoftMaskGNN(torch.nn.Module):
             edge_attr: edge features, ``[edges, edge_channels]`` beside an ``edge_index``, or a table of them.
         """
         hidden, used = self._layers(x, edge_index, batch, masks, edge_attr)
-        if batch is None:
-            batch = torch.zeros(hidden[0].size(0), dtype=torch.long, device=hidden[0].device)
-            batch_size = 1
-        if batch_size is None:
-            graph = as_segments(batch).graph
-            batch_size = int(graph.max()) + 1 if graph.numel() > 0 else 0
-        read = torch.cat([graph_sum(h, batch, batch_size) for h in (hidden if self.jk else hidden[-1:])], dim=-1)
+        batch, batch_size = as_batch(batch, batch_size, hidden[0])
+        read = sum_readout(hidden if self.jk else hidden[-1:], batch, batch_size)
         if self.readout == "mean":
             size = graph_sum(torch.ones_like(hidden[-1][:, :1]), batch, batch_size)
             read = read / size.clamp(min=1)

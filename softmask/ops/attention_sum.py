@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from softmask.ops.neighbours import Neighbours
+from softmask.ops.neighbours import Neighbours, replicas_beside
 from softmask.ops.segments import side_by_side
 
 try:
@@ -275,41 +275,21 @@ _attention_sum.register_autograd(_backward, setup_context=_setup_context)
 
 @_attention_sum.register_vmap
 def _(info, in_dims, *args):
-    return _replicas_beside(_attention_sum, 3, info.batch_size, in_dims, args)
+    return _beside(_attention_sum, 3, info.batch_size, in_dims, args)
 
 
 @_attention_sum_backward.register_vmap
 def _(info, in_dims, *args):
-    return _replicas_beside(_attention_sum_backward, 5, info.batch_size, in_dims, args)
+    return _beside(_attention_sum_backward, 5, info.batch_size, in_dims, args)
 
 
-def _replicas_beside(op, count, replicas, in_dims, args):
-    """Replicas side by side are one large graph: replica r owns the nodes from r * nodes on.
-
-    The first `count` arguments are of the nodes.
-    """
+def _beside(op, count, replicas, in_dims, args):
+    """Replicas side by side are one large graph. The first `count` arguments are of the nodes."""
     values: list[Any] = [side_by_side(t, dim, replicas) for t, dim in zip(args[:count], in_dims)]
-    nodes, device = values[0].size(1), values[0].device
-    start, end, col, base, start_t, end_t, col_t, listed, offset, *rest = args[count:]
-    dims = in_dims[count:]
-    if listed is not None and (dims[7] is not None or offset.numel() != replicas * nodes):
-        listed = offset = None  # the list of one graph does not serve many replicas
-    place = torch.arange(replicas, device=device).unsqueeze(1)
-    base = side_by_side(base, dims[3], replicas)
-    # A graph without a base gets one: its entries of `col` count from the replica's first node.
-    base = (place * nodes).expand(replicas, nodes) if base is None else base + place * nodes
-
-    def flat_rows(start, end, col, start_dim, end_dim, col_dim):
-        if col is None:
-            return None, None, None
-        start, end = side_by_side(start, start_dim, replicas), side_by_side(end, end_dim, replicas)
-        if col_dim is not None:
-            col = col.movedim(col_dim, 0)
-            start, end = start + place * col.size(1), end + place * col.size(1)
-        return start.reshape(-1), end.reshape(-1), col.reshape(-1)
-
-    rows = flat_rows(start, end, col, *dims[:3])
-    turned = flat_rows(start_t, end_t, col_t, *dims[4:7])
-    flat = (t.reshape(replicas * nodes, *t.shape[2:]) for t in values)
-    out = op(*flat, *rows, base.reshape(-1), *turned, listed, offset, *rest)
+    nodes, dims = values[0].size(1), in_dims[count:]
+    # Neighbours has three fields more between the rows and the list, for bit matrices.
+    lists, of_replicas = (Neighbours._make((*t[:7], None, None, None, *t[7:9], None)) for t in (args[count:], dims))
+    flat = replicas_beside(lists, of_replicas, replicas, nodes)
+    tensors = (t.reshape(replicas * nodes, *t.shape[2:]) for t in values)
+    out = op(*tensors, *flat[:7], flat.source, flat.offset, *args[count + 9 :])
     return tuple(t.reshape(replicas, nodes, *t.shape[1:]) for t in out), (0,) * len(out)

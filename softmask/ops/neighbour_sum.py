@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from softmask.ops.neighbours import Neighbours
+from softmask.ops.neighbours import Neighbours, replicas_beside
 from softmask.ops.segments import side_by_side
 
 try:
@@ -135,42 +135,18 @@ def _(
     hubs=None,
     inner=1,
 ):
-    """Replicas side by side are one large graph: replica r owns the nodes from r * nodes on."""
+    """Replicas side by side are one large graph."""
     replicas = info.batch_size
-
     if bits is not None and in_dims[9] is not None:
         raise ValueError("the bit matrices belong to the store and are shared by all replicas")
-    x, mask, start, end, base, start_t, end_t, bit_row, size = (
-        side_by_side(t, dim, replicas)
-        for t, dim in zip(
-            (x, mask, start, end, base, start_t, end_t, bit_row, size),
-            (*in_dims[:4], *in_dims[5:8], *in_dims[10:12]),
-        )
-    )
+    x, mask = (side_by_side(t, dim, replicas) for t, dim in zip((x, mask), in_dims))
     nodes = x.size(1)
-    if source is not None and (in_dims[12] is not None or offset.numel() != replicas * nodes):
-        source = offset = None  # the list of one graph does not serve many replicas
-    first_node = torch.arange(replicas, device=x.device).unsqueeze(1) * nodes
-    # A graph without a base gets one: its entries of `col` count from the replica's first node.
-    base = first_node.expand(replicas, nodes) if base is None else base + first_node
-
-    def flat_rows(start, end, col, col_dim):
-        if col is None:
-            return None, None, None
-        if col_dim is not None:
-            col = col.movedim(col_dim, 0)
-            first_edge = torch.arange(replicas, device=x.device).unsqueeze(1) * col.size(1)
-            start, end, col = start + first_edge, end + first_edge, col.reshape(-1)
-        return start.reshape(-1), end.reshape(-1), col
-
-    start, end, col = flat_rows(start, end, col, in_dims[4])
-    start_t, end_t, col_t = flat_rows(start_t, end_t, col_t, in_dims[8])
+    lists = (start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, source, offset)
+    flat = replicas_beside(Neighbours(*lists, hubs), Neighbours(*in_dims[2:14]), replicas, nodes)
     out = _neighbour_sum(
         x.reshape(replicas * nodes, x.size(-1)),
         None if mask is None else mask.reshape(replicas * nodes, mask.size(-1)),
-        *(start, end, col, base.reshape(-1), start_t, end_t, col_t),
-        *(bits, None if bit_row is None else bit_row.reshape(-1), None if size is None else size.reshape(-1)),
-        *(source, offset, hubs),
+        *flat,
         inner * replicas,
     )
     return out.reshape(replicas, nodes, out.size(-1)), 0

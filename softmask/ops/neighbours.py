@@ -1,10 +1,12 @@
 """Who is whose neighbour: the one form in which the operators take a graph."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
+
+from softmask.ops.segments import side_by_side
 
 
 class Neighbours(NamedTuple):
@@ -131,3 +133,37 @@ def _from_sparse(adj: Tensor, num_nodes: int) -> Neighbours:
     csr, csc = adj.to_sparse_csr(), adj.to_sparse_csc()
     ptr, ptr_t = csr.crow_indices(), csc.ccol_indices()
     return Neighbours(ptr[:-1], ptr[1:], csr.col_indices(), None, ptr_t[:-1], ptr_t[1:], csc.row_indices())
+
+
+def replicas_beside(neighbours: Neighbours, dims: Neighbours, replicas: int, nodes: int) -> Neighbours:
+    """The rows of all replicas as those of one large graph, in which replica r owns the nodes from r * nodes on.
+
+    Args:
+        neighbours: as an operator gets it under vmap.
+        dims: for each field, which of its dimensions is that of the replicas; ``None`` if it is of all of them.
+        replicas: how many there are.
+        nodes: of each of them.
+    """
+    n, place = neighbours, torch.arange(replicas, device=neighbours.start.device).unsqueeze(1)
+
+    def flat(t: Tensor | None, dim: Any, shift: int = 0) -> Any:
+        t = side_by_side(t, dim, replicas)
+        return None if t is None else (t + place * shift if shift else t).reshape(-1)
+
+    def rows(start: Any, end: Any, col: Any, start_dim: Any, end_dim: Any, col_dim: Any) -> tuple[Any, Any, Any]:
+        if col is None:
+            return None, None, None
+        if col_dim is None:
+            return flat(start, start_dim), flat(end, end_dim), col
+        edges = col.movedim(col_dim, 0).size(1)
+        return flat(start, start_dim, edges), flat(end, end_dim, edges), flat(col, col_dim)
+
+    source, offset = n.source, n.offset
+    if source is not None and (dims.source is not None or offset is None or offset.numel() != replicas * nodes):
+        source = offset = None  # the list of one graph does not serve many replicas
+    # A graph without a base gets one: its entries of `col` count from the replica's first node.
+    base = (place * nodes).expand(replicas, nodes).reshape(-1) if n.base is None else flat(n.base, dims.base, nodes)
+    start, end, col = rows(n.start, n.end, n.col, dims.start, dims.end, dims.col)
+    turned = rows(n.start_t, n.end_t, n.col_t, dims.start_t, dims.end_t, dims.col_t)
+    dense = (n.bits, flat(n.bit_row, dims.bit_row), flat(n.size, dims.size))
+    return Neighbours(start, end, col, base, *turned, *dense, source, offset, n.hubs)

@@ -84,7 +84,7 @@ def reproduce_masks(
     if store.y is None or store.y.is_floating_point():
         raise SettingError(f"{name}: the graphs have no classes to learn")
     check_seed(seed)
-    settings = _settings(name, epochs, quick)
+    settings = mask_settings(name, epochs, quick)
     ids = _sample(name, store, seed) if quick else np.arange(store.num_graphs)
     used = store.select(ids) if quick else store
     folds = QUICK_FOLDS if quick else FOLDS
@@ -127,7 +127,7 @@ def reproduce_masks(
     return record
 
 
-def _settings(name: str, epochs: int | None, quick: bool) -> Settings:
+def mask_settings(name: str, epochs: int | None, quick: bool) -> Settings:
     """The paper's settings for the set, but for what the figure or the caller wants otherwise."""
     paper = paper_settings(name)
     changed: dict[str, Any] = {"variant": "smg", "layers": _RECIPE[name].get("layers", paper.layers)}

@@ -62,17 +62,17 @@ class Study:
 
     def _begin(self, fresh: bool) -> None:
         """Opens the folder: a new one, or one with the same question."""
-        if fresh:
+        if fresh and (self.folder / "study.json").is_file():
             # The question goes last: as long as it stands, what lies beside it is known to be its own.
             for name in ("jobs", "events"):
                 if (self.folder / name).exists():
                     shutil.rmtree(self.folder / name)
             for name in _FILES:
                 (self.folder / name).unlink(missing_ok=True)
-        for left in self.folder.rglob(".*.*"):  # half-written files of a process that was killed
-            left.unlink(missing_ok=True)
         asked = self.question.to_json()
         if (self.folder / "study.json").is_file():
+            for left in (self.folder / "jobs").glob("*/.*.*"):  # half written by a process that was killed
+                left.unlink(missing_ok=True)
             before = read_question(self.folder)
             changed = [k for k in asked if before.get(k) != asked[k]]
             if changed:

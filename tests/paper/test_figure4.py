@@ -36,12 +36,12 @@ def small(monkeypatch):
 def test_the_recipe():
     assert FIGURES == {"figure4": REDDIT, "collab": ("COLLAB",), "nci1": ("NCI1",), "proteins": ("PROTEINS",)}
     for name in (name for names in FIGURES.values() for name in names):
-        settings, paper = figure4._settings(name, None, False), paper_settings(name)
+        settings, paper = figure4.mask_settings(name, None, False), paper_settings(name)
         assert settings.variant == "smg"
         # The figure in the paper has a layer 4.
         assert settings.layers == (4 if name in REDDIT else paper.layers)
         assert (settings.hidden, settings.epochs, settings.lr) == (paper.hidden, paper.epochs, paper.lr)
-        assert figure4._settings(name, 7, False).epochs == 7
+        assert figure4.mask_settings(name, 7, False).epochs == 7
 
 
 def test_a_record_says_what_was_done_and_found(store, small, tmp_path):

@@ -244,11 +244,9 @@ def test_no_fold_learns_of_its_test_graphs_by_the_settings(graphs, quick, tmp_pa
         study = ask(store, points, "fair", given=given, repeats=1, halving=True, folder=tmp_path / name)
         found.append(study.run(CPU))
     for role in ("rung1", "select", "fair"):
-        for fold in (0, 1):
-            rows = [(r.metrics["role"] == role) & (r.metrics["fold"] == fold) for r in found]
-            tried = [np.unique(r.metrics["setting"][chosen]).tolist() for r, chosen in zip(found, rows)]
-            if fold == 0:
-                assert tried[0] == tried[1]
+        rows = [(r.metrics["role"] == role) & (r.metrics["fold"] == 0) for r in found]
+        tried = [np.unique(r.metrics["setting"][chosen]).tolist() for r, chosen in zip(found, rows)]
+        assert tried[0] == tried[1]
     # It bites: the other folds do train on these graphs.
     other = [r.curves("train_loss", role="rung1", fold=1) for r in found]
     assert not np.allclose(*other)
@@ -339,6 +337,19 @@ def test_what_can_be_made_again_is(graphs, quick, tmp_path):
     (tmp_path / "splits.json").unlink()
     shutil.rmtree(tmp_path / "jobs")
     (tmp_path / "result.json").unlink()
-    (tmp_path / ".half.json.abc").write_text("{")
+    half = tmp_path / "jobs" / "paper-0-0" / ".metrics.parquet.abc.parquet"
+    half.parent.mkdir(parents=True)
+    half.write_text("{")
     _same(study.run(CPU), before)
-    assert not (tmp_path / ".half.json.abc").exists()
+    assert not half.exists()
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_is_not_the_studys_own_is_left_alone(graphs, quick, tmp_path, fresh):
+    """A folder with other things in it, such as a user's project."""
+    mine = [tmp_path / ".config.yaml", tmp_path / "jobs" / "notes.txt", tmp_path / "deep" / ".hidden.txt"]
+    for file in mine:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("mine")
+    ask(graphs, quick, "paper", folds=3, folder=tmp_path).run(CPU, fresh=fresh)
+    assert [file.read_text() for file in mine] == ["mine"] * 3
