@@ -222,6 +222,7 @@ def _fleet(
         "ms_per_step": step_ms,
         "build_s": built,
         "first_epoch_s": first,
+        "nodes_computed": fleet.store.num_nodes,
         "padding": fleet.train_plan.padding,
         "test_padding": fleet.parts["test"].plan.padding,
         "floor": least,

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 HEAD = """\
-| set | models | usual, ms | fleet, ms | ratio | step, ms | step / floor | padding | GB | first epoch, s |
-|---|---|---|---|---|---|---|---|---|---|"""
+| set | models | usual, ms | fleet, ms | ratio | step, ms | step / floor | nodes | padding | GB | first epoch, s |
+|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
 def render(records: list[Path]) -> str:
@@ -24,6 +24,8 @@ def _row(path: Path) -> str:
         f"{record['ratio']:.1f}",
         _short(fleet["ms_per_step"]),
         f"{fleet['step_over_floor']:.1f}",
+        # Records from before equal nodes were merged do not say it.
+        f"{100 * fleet.get('nodes_computed', record['nodes']) / record['nodes']:.0f} %",
         f"{100 * fleet['padding']:.1f} %",
         f"{fleet['peak_bytes'] / 1e9:.1f}",
         f"{fleet['first_epoch_s']:.0f}",

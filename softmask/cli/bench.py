@@ -203,7 +203,7 @@ def _print(records: list[dict[str, Any]], grown: dict[str, Any] | None) -> None:
         table.add_column("models", justify="right")
         for column in (
             *("usual, ms", "fleet, ms", "ratio", "step, ms", "floor, ms", "step / floor"),
-            *("of matrix rate", "padding", "GB", "first epoch, s"),
+            *("of matrix rate", "nodes", "padding", "GB", "first epoch, s"),
         ):
             table.add_column(column, justify="right")
         for record in records:
@@ -241,6 +241,7 @@ def _cells(record: dict[str, Any]) -> list[str]:
         f"{fleet['floor']['ms']:.3g}",
         f"{fleet['step_over_floor']:.2f}",
         f"{100 * fleet['share_of_matrix_rate']:.0f} %",
+        f"{100 * fleet['nodes_computed'] / record['nodes']:.0f} %",
         f"{100 * fleet['padding']:.1f} %",
         f"{fleet['peak_bytes'] / 1e9:.2f}",
         f"{fleet['first_epoch_s']:.1f}",

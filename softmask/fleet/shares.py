@@ -83,7 +83,7 @@ class Share:
         neighbours, graph, _ = consecutive(part, 0, part.num_graphs)
         if self.device.type == "cpu" and not part.directed:
             # Every sum of every layer needs the list.
-            source, offset = neighbours.listed()
+            source, offset, _ = neighbours.listed()
             neighbours = neighbours._replace(source=source, offset=offset)
         size = torch.zeros_like(graphs).index_copy_(0, slots, part.sizes)
         last = size.cumsum(0)

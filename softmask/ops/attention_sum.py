@@ -112,7 +112,7 @@ def _plain(
 ) -> tuple[Tensor, Tensor]:
     wide, dtype = _wide(x), x.dtype
     x, source, target = x.to(wide), source.to(wide), target.to(wide)
-    col, offset = neighbours.listed()
+    col, offset, _ = neighbours.listed()
     degree, row = _rows(col, offset)
     score = F.leaky_relu(source[col] + target[row], slope)
     own = F.leaky_relu(source + target, slope)
@@ -155,7 +155,7 @@ def _plain_backward(
     """
     wide, dtypes = _wide(x), (x.dtype, source.dtype, target.dtype)
     grad, x, source, target = (t.to(wide) for t in (grad, x, source, target))
-    col, offset = neighbours.listed()
+    col, offset, _ = neighbours.listed()
     degree, row = _rows(col, offset)
     weight, steepness = _weights(source[col] + target[row], log_total[row], slope)
     product = weight * _edge_products(grad, row, x, col)
@@ -168,7 +168,7 @@ def _plain_backward(
     grad_target = _segment_sum(change, degree)
     grad_source = torch.zeros_like(grad_target).scatter_add_(0, col.unsqueeze(1).expand_as(change), change)
     # Weights in the order of the sources' rows, so that this is a sum over rows, too.
-    back, back_offset = neighbours.transpose().listed()
+    back, back_offset, _ = neighbours.transpose().listed()
     _, back_row = _rows(back, back_offset)
     weight, _ = _weights(source[back_row] + target[back], log_total[back], slope)
     grad_x = _weighted_sum(grad, back, back_offset, weight)
@@ -287,8 +287,7 @@ def _beside(op, count, replicas, in_dims, args):
     """Replicas side by side are one large graph. The first `count` arguments are of the nodes."""
     values: list[Any] = [side_by_side(t, dim, replicas) for t, dim in zip(args[:count], in_dims)]
     nodes, dims = values[0].size(1), in_dims[count:]
-    # Neighbours has three fields more between the rows and the list, for bit matrices.
-    lists, of_replicas = (Neighbours._make((*t[:7], None, None, None, *t[7:9], None)) for t in (args[count:], dims))
+    lists, of_replicas = (Neighbours(*t[:7], source=t[7], offset=t[8]) for t in (args[count:], dims))
     flat = replicas_beside(lists, of_replicas, replicas, nodes)
     tensors = (t.reshape(replicas * nodes, *t.shape[2:]) for t in values)
     out = op(*tensors, *flat[:7], flat.source, flat.offset, *args[count + 9 :])

@@ -19,13 +19,18 @@ def graph_sum(x: Tensor, batch: Tensor | Segments, num_graphs: int) -> Tensor:
 
     Args:
         x: ``[nodes, channels]``.
-        batch: ``[nodes]``, the graph of each node; a negative entry marks padding, which belongs to no graph.
+        batch: ``[nodes]``, the graph of each node; a negative entry marks padding, which belongs to no graph. Segments
+            with weights count each node that often.
         num_graphs: how many graphs there are; one without nodes sums to zero.
 
     Returns:
         ``[graphs, channels]``, in float32 where ``x`` is of half precision: a sum over thousands of nodes needs it.
     """
-    return _graph_sum(x, *as_segments(batch), num_graphs)
+    graph, first, last, weight = as_segments(batch)
+    if weight is not None:
+        # In the weight's own type: half precision does not hold every number of nodes.
+        x = x * weight.unsqueeze(-1)
+    return _graph_sum(x, graph, first, last, num_graphs)
 
 
 def _sum_dtype(x: Tensor) -> torch.dtype:

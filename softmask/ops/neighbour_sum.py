@@ -19,7 +19,8 @@ def neighbour_sum(x: Tensor, neighbours: Neighbours, mask: Tensor | None = None)
     .. math::
         \mathbf{y}_v = \sum_{u \in \mathcal{N}(v) \setminus \{v\}} m_u \odot \mathbf{x}_u
 
-    with multiplicity where an edge stands twice, and without self loops.
+    with multiplicity where an edge stands twice, and without self loops; each entry as often as its weight says, if
+    the graph has weights.
 
     Args:
         x: ``[nodes, channels]``.
@@ -53,13 +54,17 @@ def _neighbour_sum(
     source: Tensor | None,
     offset: Tensor | None,
     hubs: bool | None = None,
+    weight: Tensor | None = None,
+    weight_t: Tensor | None = None,
+    entry: Tensor | None = None,
     replicas: int = 1,
 ) -> Tensor:
-    return _plain(x, mask, Neighbours(start, end, col, base, source=source, offset=offset))
+    listed = {"source": source, "offset": offset, "entry": entry}
+    return _plain(x, mask, Neighbours(start, end, col, base, weight=weight, **listed))
 
 
 def _plain(x: Tensor, mask: Tensor | None, neighbours: Neighbours) -> Tensor:
-    source, offset = neighbours.listed()
+    source, offset, entry = neighbours.listed()
     if source.numel() == 0:
         return torch.zeros_like(x, memory_format=torch.contiguous_format)
     # embedding_bag adds rows of a table per bag without ever forming [edges, channels]; it weighs them by one
@@ -70,37 +75,46 @@ def _plain(x: Tensor, mask: Tensor | None, neighbours: Neighbours) -> Tensor:
             weight = mask.reshape(-1)[source]
         else:
             x = x * mask
+    if entry is not None:
+        assert neighbours.weight is not None
+        count = neighbours.weight[entry].to(x.dtype)
+        weight = count if weight is None else weight * count
     return F.embedding_bag(source, x, offset, mode="sum", per_sample_weights=weight)
 
 
 @_neighbour_sum.register_kernel("cuda")
 def _(
-    x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, source, offset, hubs=None, replicas=1
-):
+    x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, source, offset,
+    hubs=None, weight=None, weight_t=None, entry=None, replicas=1,
+):  # fmt: skip
     if triton_sums is None:
-        return _plain(x, mask, Neighbours(start, end, col, base))
+        return _plain(x, mask, Neighbours(start, end, col, base, weight=weight))
     if bits is not None and x.dtype != torch.float64:
         precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
         return triton_sums.bits_sum(x, mask, bits, bit_row, base, size, replicas, precision)
-    return triton_sums.csr_sum(x, mask, start, end, col, base, hubs is not False)
+    return triton_sums.csr_sum(x, mask, start, end, col, base, hubs is not False, weight)
 
 
 @_neighbour_sum.register_fake
 def _(
-    x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, source, offset, hubs=None, replicas=1
-):
+    x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, source, offset,
+    hubs=None, weight=None, weight_t=None, entry=None, replicas=1,
+):  # fmt: skip
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def _setup_context(ctx, inputs, output):
-    x, mask, *neighbours, ctx.hubs, ctx.replicas = inputs
-    ctx.save_for_backward(None if mask is None else x, mask, *neighbours)
+    x, mask, *fields, ctx.replicas = inputs
+    neighbours = Neighbours(*fields)
+    ctx.hubs = neighbours.hubs
+    ctx.save_for_backward(None if mask is None else x, mask, *neighbours._replace(hubs=None))
 
 
 def _backward(ctx, grad):
-    x, mask, *neighbours = ctx.saved_tensors
+    x, mask, *fields = ctx.saved_tensors
+    turned = Neighbours(*fields)._replace(hubs=ctx.hubs).transpose()
     # The gradient of a sum over in-neighbours is the sum over out-neighbours.
-    grad_x = _neighbour_sum(grad, None, *Neighbours._make((*neighbours, ctx.hubs)).transpose(), ctx.replicas)
+    grad_x = _neighbour_sum(grad, None, *turned, ctx.replicas)
     grad_mask = None
     if mask is not None:
         if ctx.needs_input_grad[1]:
@@ -108,7 +122,7 @@ def _backward(ctx, grad):
             if mask.size(-1) == 1:
                 grad_mask = grad_mask.sum(-1, keepdim=True)
         grad_x = grad_x * mask
-    return grad_x, grad_mask, *[None] * (len(neighbours) + 2)
+    return grad_x, grad_mask, *[None] * (len(fields) + 1)
 
 
 _neighbour_sum.register_autograd(_backward, setup_context=_setup_context)
@@ -116,25 +130,9 @@ _neighbour_sum.register_autograd(_backward, setup_context=_setup_context)
 
 @_neighbour_sum.register_vmap
 def _(
-    info,
-    in_dims,
-    x,
-    mask,
-    start,
-    end,
-    col,
-    base,
-    start_t,
-    end_t,
-    col_t,
-    bits,
-    bit_row,
-    size,
-    source,
-    offset,
-    hubs=None,
-    inner=1,
-):
+    info, in_dims, x, mask, start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, source, offset,
+    hubs=None, weight=None, weight_t=None, entry=None, inner=1,
+):  # fmt: skip
     """Replicas side by side are one large graph."""
     replicas = info.batch_size
     if bits is not None and in_dims[9] is not None:
@@ -142,7 +140,10 @@ def _(
     x, mask = (side_by_side(t, dim, replicas) for t, dim in zip((x, mask), in_dims))
     nodes = x.size(1)
     lists = (start, end, col, base, start_t, end_t, col_t, bits, bit_row, size, source, offset)
-    flat = replicas_beside(Neighbours(*lists, hubs), Neighbours(*in_dims[2:14]), replicas, nodes)
+    neighbours, dims = Neighbours(*lists, hubs, weight, weight_t, entry), Neighbours(*in_dims[2:14])
+    if weight is not None and dims.col is not None:
+        raise ValueError("the weights belong to the store and are shared by all replicas")
+    flat = replicas_beside(neighbours, dims, replicas, nodes)
     out = _neighbour_sum(
         x.reshape(replicas * nodes, x.size(-1)),
         None if mask is None else mask.reshape(replicas * nodes, mask.size(-1)),

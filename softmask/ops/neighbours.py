@@ -15,7 +15,7 @@ class Neighbours(NamedTuple):
     The neighbours of node :math:`v` are
     :math:`\{\mathrm{base}_v + \mathrm{col}_e : \mathrm{start}_v \le e < \mathrm{end}_v\}`. Rows may lie anywhere in
     ``col``, so a batch of graphs of a store needs no edges of its own: it points into the store's.
-    Self loops may be present; the operators never count them.
+    Self loops may be present; the operators never count them, unless the entries have weights.
 
     Args:
         start, end: ``[nodes]``, where each node's row begins and ends in ``col``.
@@ -29,6 +29,10 @@ class Neighbours(NamedTuple):
             end, without self loops, and where each node's begin. Under ``vmap`` they are those of all replicas side by
             side. ``None`` if they were not made.
         hubs: False if no node has more than a few dozen neighbours, which saves CUDA the look for them.
+        weight, weight_t: ``[edges]``, how often each entry of ``col`` counts, and how often it does in the transposed
+            graph, for a graph whose nodes stand for several (see :func:`softmask.fleet.quotient.quotient`); a node may
+            then be its own neighbour. Such a graph has no ``col_t``. ``None``: once.
+        entry: where in ``col`` each entry of ``source`` stands, if there are weights.
     """
 
     start: Tensor
@@ -44,11 +48,17 @@ class Neighbours(NamedTuple):
     source: Tensor | None = None
     offset: Tensor | None = None
     hubs: bool | None = None
+    weight: Tensor | None = None
+    weight_t: Tensor | None = None
+    entry: Tensor | None = None
 
-    def listed(self) -> tuple[Tensor, Tensor]:
-        """All rows of ``col`` laid end to end without self loops, and where each row begins in that."""
+    def listed(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """All rows of ``col`` laid end to end without self loops, and where each row begins in that.
+
+        With weights there may be self loops, and then comes the place of each entry in ``col``.
+        """
         if self.source is not None and self.offset is not None:
-            return self.source, self.offset
+            return self.source, self.offset, self.entry
         degree = self.end - self.start
         row = torch.repeat_interleave(torch.arange(degree.numel(), device=degree.device), degree)
         begin = degree.cumsum(0) - degree
@@ -56,17 +66,19 @@ class Neighbours(NamedTuple):
         source = self.col[entry].long()
         if self.base is not None:
             source = source + self.base[row]
+        if self.weight is not None:
+            return source, begin.long(), entry
         loop = source == row
         if bool(loop.any()):
             source = source[~loop]
             degree = degree - torch.bincount(row[loop], minlength=degree.numel())
             begin = degree.cumsum(0) - degree
-        return source, begin.long()
+        return source, begin.long(), None
 
     def transpose(self) -> "Neighbours":
         """The graph with all edges turned round; an undirected graph is its own transpose."""
         if self.col_t is None:
-            return self
+            return self if self.weight is None else self._replace(weight=self.weight_t, weight_t=self.weight)
         assert self.start_t is not None
         assert self.end_t is not None
         turned = Neighbours(self.start_t, self.end_t, self.col_t, self.base, self.start, self.end, self.col)
@@ -158,12 +170,12 @@ def replicas_beside(neighbours: Neighbours, dims: Neighbours, replicas: int, nod
         edges = col.movedim(col_dim, 0).size(1)
         return flat(start, start_dim, edges), flat(end, end_dim, edges), flat(col, col_dim)
 
-    source, offset = n.source, n.offset
+    source, offset, entry = n.source, n.offset, n.entry
     if source is not None and (dims.source is not None or offset is None or offset.numel() != replicas * nodes):
-        source = offset = None  # the list of one graph does not serve many replicas
+        source = offset = entry = None  # the list of one graph does not serve many replicas
     # A graph without a base gets one: its entries of `col` count from the replica's first node.
     base = (place * nodes).expand(replicas, nodes).reshape(-1) if n.base is None else flat(n.base, dims.base, nodes)
     start, end, col = rows(n.start, n.end, n.col, dims.start, dims.end, dims.col)
     turned = rows(n.start_t, n.end_t, n.col_t, dims.start_t, dims.end_t, dims.col_t)
     dense = (n.bits, flat(n.bit_row, dims.bit_row), flat(n.size, dims.size))
-    return Neighbours(start, end, col, base, *turned, *dense, source, offset, n.hubs)
+    return Neighbours(start, end, col, base, *turned, *dense, source, offset, n.hubs, n.weight, n.weight_t, entry)

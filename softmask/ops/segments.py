@@ -11,11 +11,13 @@ class Segments(NamedTuple):
     Args:
         graph: ``[nodes]``, the graph of each node; a negative entry marks padding, which belongs to no graph.
         first, last: ``[graphs]``, the first node of each graph and the one behind its last; ``None`` if not known.
+        weight: ``[nodes]``, how often each node counts, where it stands for several; ``None``: once.
     """
 
     graph: Tensor
     first: Tensor | None = None
     last: Tensor | None = None
+    weight: Tensor | None = None
 
 
 def as_segments(batch: "Tensor | Segments") -> Segments:

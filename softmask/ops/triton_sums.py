@@ -57,6 +57,7 @@ def csr_sum(
     col: Tensor,
     base: Tensor | None = None,
     hubs: bool = True,
+    weight: Tensor | None = None,
     config: CsrConfig | None = None,
 ) -> Tensor:
     r"""The sum over neighbours, row by row of the neighbour lists,
@@ -77,6 +78,7 @@ def csr_sum(
         base: ``[nodes]``, added to the entries of ``col`` in a node's row.
         hubs: whether long rows are expected. Right either way; without it the kernel takes fewer registers,
             but a row of thousands of neighbours holds up the rest.
+        weight: ``[edges]``, how often each entry of ``col`` counts; with it, self loops count too.
         config: how to cut the work.
 
     Returns:
@@ -89,6 +91,7 @@ def csr_sum(
         return out
     start, end, col = start.contiguous(), end.contiguous(), col.contiguous()
     base = None if base is None else base.contiguous()
+    weight = None if weight is None else weight.contiguous()
     width = min(triton.next_power_of_2(channels), 256)
     config = config or CsrConfig()
     abreast = max(32 * config.warps * (16 // x.element_size()) // width, 1)
@@ -99,10 +102,11 @@ def csr_sum(
     grid = (hub_programs + triton.cdiv(nodes, rows), triton.cdiv(channels, width))
     with torch.cuda.device_of(x):
         _csr_kernel[grid](
-            x, x if mask is None else mask, start, end, col, start if base is None else base, out,
+            x, x if mask is None else mask, start, end, col, start if base is None else base,
+            x if weight is None else weight, out,
             nodes, hub_programs,
-            CHANNELS=channels, STRIDE=x.stride(0), BASE=base is not None, MASK=kind, ACC=_accumulator(x), WIDTH=width,
-            ROWS=rows, NEAR=config.near,
+            CHANNELS=channels, STRIDE=x.stride(0), BASE=base is not None, MASK=kind, WEIGHT=weight is not None,
+            ACC=_accumulator(x), WIDTH=width, ROWS=rows, NEAR=config.near,
             HUBS=hubs, HUB=config.hub, ABREAST=abreast, FAR=config.far, SCAN=scan,
             num_warps=config.warps,
         )  # fmt: skip
@@ -209,9 +213,10 @@ def segment_sum(x: Tensor, first: Tensor, last: Tensor, dtype: torch.dtype | Non
 
 @triton.jit
 def _csr_kernel(
-    x, mask, start, end, col, base, out,
+    x, mask, start, end, col, base, weight, out,
     nodes, hub_programs,
-    CHANNELS: tl.constexpr, STRIDE: tl.constexpr, BASE: tl.constexpr, MASK: tl.constexpr, ACC: tl.constexpr,
+    CHANNELS: tl.constexpr, STRIDE: tl.constexpr, BASE: tl.constexpr, MASK: tl.constexpr, WEIGHT: tl.constexpr,
+    ACC: tl.constexpr,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, NEAR: tl.constexpr,
     HUBS: tl.constexpr, HUB: tl.constexpr, ABREAST: tl.constexpr, FAR: tl.constexpr, SCAN: tl.constexpr,
 ):  # fmt: skip
@@ -236,8 +241,11 @@ def _csr_kernel(
                     ahead = j + ABREAST * FAR + step
                     following = tl.load(col + first + ahead, mask=ahead < count, other=0)
                     source = origin + local
-                    ok = (j + step < count) & (source != hub)
-                    total += _rows_sum(x, mask, source, ok, channel, CHANNELS, STRIDE, MASK, ACC)
+                    ok = j + step < count
+                    if not WEIGHT:
+                        ok &= source != hub
+                    entry = first + j + step
+                    total += _rows_sum(x, mask, weight, source, entry, ok, channel, CHANNELS, STRIDE, MASK, WEIGHT, ACC)
                     local = following
                 at = hub.to(tl.int64) * CHANNELS + channel
                 tl.store(out + at, tl.sum(total, 0).to(out.dtype.element_ty), mask=channel < CHANNELS)
@@ -257,8 +265,11 @@ def _csr_kernel(
         for j in range(0, tl.max(degree, 0), NEAR):
             step = j + tl.arange(0, NEAR)
             ok = step[None, :] < degree[:, None]
-            source = origin[:, None] + tl.load(col + first[:, None] + step[None, :], mask=ok, other=0)
-            total += _rows_sum(x, mask, source, ok & (source != row[:, None]), channel, CHANNELS, STRIDE, MASK, ACC)
+            entry = first[:, None] + step[None, :]
+            source = origin[:, None] + tl.load(col + entry, mask=ok, other=0)
+            if not WEIGHT:
+                ok &= source != row[:, None]
+            total += _rows_sum(x, mask, weight, source, entry, ok, channel, CHANNELS, STRIDE, MASK, WEIGHT, ACC)
         at = row.to(tl.int64)[:, None] * CHANNELS + channel[None, :]
         real = channel < CHANNELS
         tl.store(out + at, total.to(out.dtype.element_ty), mask=light[:, None] & real[None, :])
@@ -271,10 +282,10 @@ def _at_rows(array, row, nodes):
 
 @triton.jit
 def _rows_sum(
-    x, mask, source, ok, channel,
-    CHANNELS: tl.constexpr, STRIDE: tl.constexpr, MASK: tl.constexpr, ACC: tl.constexpr,
+    x, mask, weight, source, entry, ok, channel,
+    CHANNELS: tl.constexpr, STRIDE: tl.constexpr, MASK: tl.constexpr, WEIGHT: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """The sum over the second axis of the masked rows `source` of x.
+    """The sum over the second axis of the masked rows `source` of x, weighted by those of `entry`.
 
     Warps are laid over the first axis before the second, so a thread has all numbers it adds.
     """
@@ -285,6 +296,8 @@ def _rows_sum(
         part *= tl.load(mask + source, mask=ok, other=0).to(ACC)[:, :, None]
     if MASK == 2:
         part *= tl.load(mask + source[:, :, None] * CHANNELS + channels, mask=inside, other=0).to(ACC)
+    if WEIGHT:
+        part *= tl.load(weight + entry, mask=ok, other=0).to(ACC)[:, :, None]
     return tl.sum(part, 1)
 
 

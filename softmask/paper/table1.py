@@ -1,7 +1,7 @@
 """Table 1 of the paper: SMG, SMG-JK and M-SMG-JK on the ten TU sets."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +13,7 @@ from softmask.data.splits import holdout
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 from softmask.paper import paper_settings
-from softmask.paper.published import OURS, best_other, table1_accuracy
+from softmask.paper.published import OURS, best_other, published, table1_accuracy
 from softmask.study.ask import ask
 from softmask.study.record import read_json
 from softmask.study.settings import Settings
@@ -95,7 +95,7 @@ def cells(sets: Sequence[str] = (), variants: Sequence[str] = (), quick: bool = 
 
 
 def gather(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """What the finished studies say, by set and variant: all runs made, none left out."""
+    """What the finished studies say, by set and variant in the paper's order: all runs made, none left out."""
     table: dict[tuple[str, str], dict[str, Any]] = {}
     for path in sorted((out / "table1").glob("*/*/*/result.json")):
         question, result = read_json(path.with_name("study.json")), read_json(path)
@@ -107,7 +107,8 @@ def gather(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
         row["seconds"] += result["device_s"]
         row["troubles"] += len(result["troubles"])
         row["devices"] |= set(result["devices"])
-    return table
+    columns = list(published()["table1"]["accuracy"]["SMG"])
+    return dict(sorted(table.items(), key=lambda item: (columns.index(item[0][0]), list(OURS).index(item[0][1]))))
 
 
 def markdown(out: Path) -> str:
@@ -147,9 +148,33 @@ def markdown(out: Path) -> str:
         "runs.",
         "",
         f"{reached} of {counted} cells reach the paper's figure minus one standard error of the fold mean; our best "
-        f"variant is first among all rows of the paper's table on {first} of {len(names)} sets.",
+        f"variant is first among all rows of the paper's table on {first} of {len(names)} sets. Time of all studies on "
+        f"{' and '.join(sorted(set().union(*(row['devices'] for row in table.values()))))}: "
+        f"{sum(row['seconds'] for row in table.values()) / 60:.0f} minutes, compilation included; where studies shared "
+        "the device, each counts in full.",
+        *_missing(names),
     ]
     return "\n".join(lines) + "\n"
+
+
+def summary(out: Path) -> str:
+    """A row for each set: our figures under the paper's protocol, the paper's own in brackets."""
+    table = gather(out)
+    lines = [f"| set | {' | '.join(OURS.values())} | best other system |", "|---|---|---|---|---|"]
+    for name in dict.fromkeys(name for name, _ in table):
+        cells_ = []
+        for variant in OURS:
+            row, theirs = table.get((name, variant)), table1_accuracy(variant, name)[0]
+            ours = "" if row is None or not row["paper"] else f"{100 * np.mean(row['paper']):.1f} "
+            cells_.append(f"{ours}({100 * theirs:.1f})")
+        other, accuracy = best_other(name)
+        lines.append(f"| {name} | {' | '.join(cells_)} | {other} {100 * accuracy:.1f} |")
+    return "\n".join([*lines, *_missing({name for name, _ in table})]) + "\n"
+
+
+def _missing(names: Collection[str]) -> list[str]:
+    rest = [name for name in published()["table1"]["accuracy"]["SMG"] if name not in names]
+    return ["", f"Not run yet: {', '.join(rest)}."] if rest else []
 
 
 def _percent(scores: np.ndarray) -> str:

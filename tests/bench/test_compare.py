@@ -35,7 +35,7 @@ def test_the_record(store, runs):
     assert record["settings"]["hidden"] == 8
     assert usual["ms_per_epoch"] == pytest.approx(usual["ms_per_fold_epoch"]["mean"] * 10 * runs)
     assert 0 < usual["train_ms_per_epoch"] < usual["ms_per_epoch"]
-    assert usual["warm_up_batches"] == 3
+    assert 1 <= usual["warm_up_batches"] <= 3, "as many as the time allows"
     assert record["ratio"] == pytest.approx(usual["ms_per_epoch"] / fleet["ms_per_epoch"])
     # 36 graphs to train on, at most 16 in a batch
     assert fleet["steps_per_epoch"] == 3

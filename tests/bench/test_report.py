@@ -30,6 +30,13 @@ def test_the_page_on_many_machines_quotes_its_benchmark():
     assert f"takes {seconds:.1f} s (R² of time {r2:.2f})" in (ROOT / "docs" / "speed.md").read_text()
 
 
+def test_the_page_on_fleets_quotes_the_count_of_merged_nodes():
+    page = (ROOT / "docs" / "fleet.md").read_text()
+    for name, row in json.loads((BENCH / "merged_nodes.json").read_text())["sets"].items():
+        share = row["classes"] / row["nodes"]
+        assert (f"{name} {100 * share:.0f} %" in page) == (share <= 0.8)
+
+
 def test_the_readme_quotes_them():
     def record(name):
         return json.loads((BENCH / f"fleet-{name}.json").read_text())

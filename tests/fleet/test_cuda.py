@@ -1,10 +1,12 @@
 """The fleet on a GPU: compiled, captured, in half precision. Every fleet compiles anew, so there are few of them."""
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
 
 from softmask.data import Features
+from softmask.data.networkx import from_networkx
 from softmask.data.synthetic import motif
 from softmask.fleet import Fleet, Replica, train_in_waves
 from softmask.fleet.waves import SmallerWaveWarning
@@ -102,3 +104,14 @@ def test_out_of_memory_halves_the_wave(store):
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert len(history.weights) == 8
     assert np.isfinite(history.train_loss).all()
+
+
+def test_equal_nodes_are_merged_on_the_gpu_too():
+    """Stars and cliques, on which a handful of classes stands for all nodes, hubs among them."""
+    graphs = [nx.star_graph(3 + 7 * i) if i % 2 else nx.complete_graph(4 + i) for i in range(24)]
+    store = from_networkx(graphs, y=[i % 2 for i in range(24)])
+    replicas = [Replica(s, np.arange(s, 24), {"test": np.arange(6)}, lr=2e-3, dropout=0.0) for s in range(2)]
+    on_gpu, on_cpu = (_train(store, replicas, device, "float32") for device in ("cuda", "cpu"))
+    np.testing.assert_allclose(on_gpu.train_loss, on_cpu.train_loss, rtol=1e-3)
+    half = _train(store, replicas, "cuda", "bf16")
+    assert np.abs(half.train_loss - on_cpu.train_loss).max() < 0.05

@@ -196,6 +196,25 @@ def test_csr_sum(shapes, padding, channels, kind, dtype, hubs):
 
 
 @kernels
+@EXAMPLES
+@given(shapes(), st.integers(0, 9), channels(), masks(), st.sampled_from(list(TOLERANCE)), st.booleans())
+def test_csr_sum_with_weights(shapes, padding, channels, kind, dtype, hubs):
+    """Weights of the entries, self loops included, against the dense matrix."""
+    batch = batch_of([symmetric(*shape) | np.eye(shape[0], dtype=bool) for shape in shapes], padding)
+    x = numbers(batch.nodes, channels, dtype=dtype)
+    mask = mask_of(kind, batch.nodes, channels, dtype)
+    start, end, col, base = batch.lists
+    weight = (numbers(max(col.numel(), 1), seed=2).abs() * 5).ceil()[: col.numel()]
+    out = csr_sum(x, mask, *batch.lists, hubs=hubs, weight=weight, config=CsrConfig(hub=4))
+    matrix = torch.zeros(batch.nodes, batch.nodes, dtype=torch.float64)
+    for v in range(batch.nodes):
+        for e in range(int(start[v]), int(end[v])):
+            matrix[v, int(base[v] + col[e])] += float(weight[e])
+    rows = x.cpu().double() * (1 if mask is None else mask.cpu().double())
+    assert_near(out, matrix @ rows, TOLERANCE[dtype])
+
+
+@kernels
 @pytest.mark.parametrize("kind", ["none", "one", "all"])
 @pytest.mark.parametrize("apart", [32, 19])
 def test_rows_that_lie_apart(kind, apart):
