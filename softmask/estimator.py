@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import networkx as nx
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
+from torch_geometric.data import Data
 
+from softmask.baselines.registry import SOFT_MASK
 from softmask.data.convert import as_store, with_targets
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
@@ -53,6 +56,7 @@ class _SoftMaskEstimator(BaseEstimator):
         readout: str = "sum",
         attributes: bool = False,
         norm: bool = False,
+        edges: bool = False,
         seed: int = 0,
         device: str = "auto",
     ):
@@ -68,8 +72,17 @@ class _SoftMaskEstimator(BaseEstimator):
         self.readout = readout
         self.attributes = attributes
         self.norm = norm
+        self.edges = edges
         self.seed = seed
         self.device = device
+
+    @classmethod
+    def of(cls, settings: Settings, seed: int = 0, device: str = "auto") -> Self:
+        """An estimator with given settings."""
+        if settings.model != SOFT_MASK:
+            raise SettingError(f"model is {settings.model!r}: these estimators are soft-mask models")
+        known = {name: value for name, value in settings.to_json().items() if name != "model"}
+        return cls(**known, seed=seed, device=device)
 
     def _settings(self) -> Settings:
         params = self.get_params()
@@ -82,9 +95,10 @@ class _SoftMaskEstimator(BaseEstimator):
         classes: tuple[list[Any], str] | None,
         on_epoch: OnEpoch | None,
         one_target: bool = True,
+        targets: list[str] | None = None,
     ) -> None:
         settings, device, seed = self._settings(), pick_device(self.device), check_seed(self.seed)
-        features = Features.of(store, attributes=settings.attributes)
+        features, edges = Features.of(store, attributes=settings.attributes), settings.edge_features(store)
         replica = Replica(
             seed=seed,
             train=np.arange(store.num_graphs),
@@ -93,7 +107,7 @@ class _SoftMaskEstimator(BaseEstimator):
             decay_every=settings.decay_every,
         )
         history, mean, std = train_in_waves(
-            lambda: settings.build(features, outputs, self.task),
+            lambda: settings.build(features, outputs, self.task, edges),
             store,
             features(store),
             [replica],
@@ -102,9 +116,10 @@ class _SoftMaskEstimator(BaseEstimator):
             on_epoch=on_epoch,
             device=device,
             loss="cross_entropy" if self.task == "classification" else "mse",
+            edge_x=None if edges is None else edges(store),
         )
         with torch.random.fork_rng(devices=[]):
-            model = settings.build(features, outputs, self.task)
+            model = settings.build(features, outputs, self.task, edges)
         model.load_state_dict(history.weights[0])
         self.loss_curve_ = history.train_loss[0]
         self.troubles_ = [str(t) for t in history.troubles]
@@ -128,6 +143,8 @@ class _SoftMaskEstimator(BaseEstimator):
                     "device": str(device),
                 },
                 one_target=one_target,
+                edge_features=edges,
+                targets=targets,
             )
         )
 
@@ -138,8 +155,10 @@ class _SoftMaskEstimator(BaseEstimator):
         """Predictions, probabilities and masks of all graphs in one pass."""
         check_is_fitted(self, "trained_")
         store = as_store(graphs)
-        model = self.trained_.model.to(pick_device(self.device))
-        out, masks = predict(model, store, self.trained_.features(store))
+        trained = self.trained_
+        model = trained.model.to(pick_device(self.device))
+        edge_x = None if trained.edge_features is None else trained.edge_features(store)
+        out, masks = predict(model, store, trained.features(store), edge_x)
         cuts = store.node_ptr[1:-1].cpu().numpy()
         by_layer = (np.split(m.cpu().numpy(), cuts) for m in masks)
         return Prediction(*self._read(out.double().cpu()), [list(layers) for layers in zip(*by_layer)])
@@ -155,6 +174,19 @@ class _SoftMaskEstimator(BaseEstimator):
     def masks(self, graphs: Any) -> list[list[np.ndarray]]:
         """The masks of every graph: for each graph a list with one array a layer, ``[nodes, 1 or hidden]``."""
         return self.run(graphs).masks
+
+    def explain(self, graphs: Any) -> Any:
+        """Explanations: prediction, masks and the importance of every node (see :mod:`softmask.explain`).
+
+        One :class:`~softmask.explain.Explanation` for a single PyG ``Data``, networkx graph or SMILES string; a list
+        of them for anything else that :meth:`predict` takes.
+        """
+        from softmask.explain import explain
+
+        check_is_fitted(self, "trained_")
+        single = isinstance(graphs, Data | nx.Graph | str)
+        found = explain(self, [graphs] if single else graphs)
+        return found[0] if single else found
 
     def save(self, path: str | Path) -> None:
         """Writes the trained model to one .safetensors file."""
@@ -174,7 +206,7 @@ class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
     :class:`~softmask.data.GraphStore`. Class labels of any type come back as they were given.
 
     Args:
-        variant, hidden, layers, epochs, lr, decay, decay_every, batch_size, dropout, readout, attributes, norm:
+        variant, hidden, layers, epochs, lr, decay, decay_every, batch_size, dropout, readout, attributes, norm, edges:
             see :class:`softmask.study.settings.Settings`.
         seed: for the initial weights, the shuffles and the dropout.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
@@ -189,6 +221,7 @@ class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
     def fit(self, graphs: Any, y: Any = None, on_epoch: OnEpoch | None = None) -> Self:
         """Trains on graphs and their classes; a GraphStore may carry the classes itself."""
         store = as_store(graphs)
+        targets = None if y is not None else store.info.get("targets")
         if y is None:
             if store.y is None or store.y.is_floating_point():
                 raise DataError("fit needs y: the class of every graph")
@@ -201,7 +234,7 @@ class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
             raise SettingError(f"all graphs have the class {labels[0]}; a classifier needs at least two classes")
         store = with_targets(store, index)
         classes = (self.classes_.tolist(), self.classes_.dtype.str)
-        self._fit(store, len(self.classes_), classes, on_epoch)
+        self._fit(store, len(self.classes_), classes, on_epoch, targets=targets)
         return self
 
     def predict_proba(self, graphs: Any) -> np.ndarray:
@@ -260,7 +293,7 @@ class SoftMaskRegressor(RegressorMixin, _SoftMaskEstimator):
         else:
             one_target = store.y.size(1) == 1
         assert store.y is not None
-        self._fit(store, store.y.size(1), None, on_epoch, one_target)
+        self._fit(store, store.y.size(1), None, on_epoch, one_target, store.info.get("targets"))
         return self
 
     def _read(self, out: torch.Tensor) -> tuple[np.ndarray, np.ndarray | None]:
@@ -272,6 +305,6 @@ def load_model(path: str | Path, device: str = "auto") -> SoftMaskClassifier | S
     """Reads a model file written by ``save`` or ``softmask fit``. Runs no code from the file."""
     trained = load_trained(path)
     kind = SoftMaskClassifier if trained.task == "classification" else SoftMaskRegressor
-    model = kind(**trained.settings.to_json(), seed=trained.summary["seed"], device=device)
+    model = kind.of(trained.settings, trained.summary["seed"], device)
     model._set_trained(trained)
     return model

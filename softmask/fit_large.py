@@ -47,8 +47,14 @@ def fit_large(
         on_epoch: called on every rank after every epoch; the training ends if it returns True on any.
     """
     check_seed(seed)
+    if settings.edges:
+        raise SettingError(
+            "edge features are not for data parallel training or --holdout; leave edges off, or train in one process "
+            "without --holdout (softmask evaluate --protocol holdout says how good such a model is)"
+        )
     if not 0 <= holdout < 1:
         raise SettingError(f"holdout must be at least 0 and below 1, got {holdout}")
+    targets = store.info.get("targets")
     store, outputs, classes = _with_classes(store)
     assert store.y is not None
     train, evaluate = np.arange(store.num_graphs), {}
@@ -95,6 +101,7 @@ def fit_large(
         std=tuple(std[0].tolist()),
         summary=summary,
         one_target=outputs == 1,
+        targets=targets,
     )
     return Fitted(trained, history)
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from safetensors.torch import save_file
 
 from softmask import __version__
 from softmask.atomic import atomic_path
+from softmask.data.edge_features import EdgeFeatures
 from softmask.data.features import Features
 from softmask.errors import ModelFileError, SettingError
 from softmask.fleet.replica import check_seed
@@ -37,6 +39,8 @@ class TrainedModel:
         mean, std: for regression, of each target in training.
         summary: how the training went.
         one_target: for regression, whether targets were given as ``[graphs]`` and so come back.
+        edge_features: what it sees of an edge, if it looks at them.
+        targets: the names of what it predicts, if they are known: of each target, or of the classes' column.
     """
 
     task: str
@@ -49,6 +53,8 @@ class TrainedModel:
     std: tuple[float, ...]
     summary: dict[str, Any]
     one_target: bool = True
+    edge_features: EdgeFeatures | None = None
+    targets: Sequence[str] | None = None
 
 
 def save_model(trained: TrainedModel, path: str | Path) -> None:
@@ -67,6 +73,11 @@ def save_model(trained: TrainedModel, path: str | Path) -> None:
         "summary": trained.summary,
         "one_target": trained.one_target,
     }
+    # What most models do not have stands in the files of those that do.
+    if trained.edge_features is not None:
+        head["edge_features"] = trained.edge_features.to_json()
+    if trained.targets is not None:
+        head["targets"] = list(trained.targets)
     try:
         text = json.dumps(head)
     except TypeError as error:
@@ -115,6 +126,7 @@ def load_trained(path: str | Path) -> TrainedModel:
 def _build(head: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedModel:
     settings, features = Settings(**head["settings"]), Features.from_json(head["features"])
     task, outputs = head["task"], int(head["outputs"])
+    edges = None if head.get("edge_features") is None else EdgeFeatures.from_json(head["edge_features"])
     if task not in TASKS:
         raise ValueError(f"unknown task {task!r}")
     classes = _classes(head["classes"], outputs) if task == "classification" else None
@@ -130,9 +142,9 @@ def _build(head: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedMod
             f"{settings.layers} layers of {settings.hidden} channels: the tensors are too few or small"
         )
     with torch.device("meta"):
-        _compare(settings.build(features, outputs, task), tensors)
+        _compare(settings.build(features, outputs, task, edges), tensors)
     with torch.random.fork_rng(devices=[]):
-        model = settings.build(features, outputs, task)
+        model = settings.build(features, outputs, task, edges)
     model.load_state_dict(tensors)
     return TrainedModel(
         task=task,
@@ -145,7 +157,17 @@ def _build(head: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedMod
         std=std,
         summary=dict(head["summary"]),
         one_target=bool(head["one_target"]),
+        edge_features=edges,
+        targets=_targets(head.get("targets"), outputs if task == "regression" else 1),
     )
+
+
+def _targets(names: Any, count: int) -> list[str] | None:
+    if names is None:
+        return None
+    if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{count} targets, but their names are {names!r:.100}")
+    return names
 
 
 def _classes(given: Any, outputs: int) -> tuple[list[Any], str]:

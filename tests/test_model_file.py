@@ -5,8 +5,10 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch_geometric.data import Data
 
-from softmask import SoftMaskClassifier, load_model
+from softmask import SoftMaskClassifier, SoftMaskRegressor, load_model
+from softmask.data.convert import from_data, with_targets
 from softmask.data.synthetic import motif
 from softmask.errors import ModelFileError, SettingError
 
@@ -112,6 +114,60 @@ def test_each_damage_has_its_own_message(path, tmp_path):
     refuses("cannot be read")
     save_file(tensors, bad, metadata={"softmask_model": "{"})
     refuses("cannot be read")
+
+
+def test_files_from_before_there_were_edges_and_models_to_compare_with(store, path):
+    """Fields that came later have their defaults; nothing else of the file is different."""
+    tensors, head = _parts(path)
+    assert "edge_features" not in head
+    old = {name: value for name, value in head["settings"].items() if name not in ("edges", "model")}
+    _write(path.with_name("old.safetensors"), tensors, {**head, "settings": old})
+    model, before = load_model(path), load_model(path.with_name("old.safetensors"))
+    assert before.trained_.settings == model.trained_.settings
+    np.testing.assert_array_equal(model.predict_proba(store), before.predict_proba(store))
+
+
+def test_edge_features_and_names_are_kept_and_checked(tmp_path):
+    path, bad = tmp_path / "model.safetensors", tmp_path / "bad.safetensors"
+    store = _bonds()
+    model = SoftMaskRegressor(hidden=4, layers=2, epochs=1, edges=True).fit(store)
+    model.save(path)
+    loaded = load_model(path)
+    assert loaded.trained_.edge_features == model.trained_.edge_features
+    assert loaded.trained_.targets == ["length"]
+    np.testing.assert_array_equal(loaded.predict(store), model.predict(store))
+    tensors, head = _parts(path)
+    values = head["edge_features"]["values"][0]
+    for wrong in (
+        {"edge_features": None},
+        {"edge_features": {}},
+        {"edge_features": {**head["edge_features"], "values": [values[:-1]]}},
+        {"edge_features": {**head["edge_features"], "values": [list(range(10**6))]}},
+        {"edge_features": {**head["edge_features"], "values": "__import__('os')"}},
+        {"settings": {**head["settings"], "edges": False}},
+        {"settings": {**head["settings"], "norm": True}},
+        {"settings": {**head["settings"], "model": "os:getcwd"}},
+        {"targets": ["a", "b"]},
+        {"targets": "length"},
+        {"targets": [1]},
+    ):
+        _write(bad, tensors, {**head, **wrong})
+        with pytest.raises(ModelFileError, match=r"bad.safetensors"):
+            load_model(bad)
+
+
+def _bonds():
+    """Paths whose edges alternate between two kinds, to be told by their number of nodes."""
+    graphs = []
+    for n in range(2, 10):
+        one_way = torch.stack([torch.arange(n - 1), torch.arange(1, n)])
+        kind = (torch.arange(n - 1) % 2).reshape(-1, 1)
+        graphs.append(
+            Data(edge_index=torch.cat([one_way, one_way.flip(0)], 1), edge_attr=torch.cat([kind, kind]), num_nodes=n)
+        )
+    store = with_targets(from_data(graphs), np.arange(2.0, 10.0))
+    store.info["targets"] = ["length"]
+    return store
 
 
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(path, monkeypatch):

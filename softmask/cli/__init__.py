@@ -12,8 +12,10 @@ from softmask.cli.bench import bench
 from softmask.cli.data import app as data_app
 from softmask.cli.demo import demo
 from softmask.cli.evaluate import evaluate
+from softmask.cli.explain import explain
 from softmask.cli.fit import fit
 from softmask.cli.interrupt import Interrupted, raise_interrupted
+from softmask.cli.models import models
 from softmask.cli.predict import predict
 from softmask.cli.reproduce import reproduce
 from softmask.cli.results import app as results_app
@@ -40,7 +42,7 @@ def _options(
         raise typer.Exit
 
 
-for command in (demo, fit, predict, evaluate, tune, reproduce, bench):
+for command in (demo, fit, predict, explain, evaluate, models, tune, reproduce, bench):
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(results_app, name="results")

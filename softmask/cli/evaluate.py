@@ -24,7 +24,12 @@ def evaluate(
     repeats: Annotated[
         int | None, typer.Option(help="Trainings for each fold of the fair protocol, averaged.", show_default="3")
     ] = None,
+    smiles: options.Smiles = None,
+    target: options.Target = None,
+    task: options.Task = None,
+    skip_invalid: options.SkipInvalid = False,
     source: options.Source = None,
+    model: options.Model = None,
     variant: options.Variant = None,
     hidden: options.Hidden = None,
     layers: options.Layers = None,
@@ -37,6 +42,7 @@ def evaluate(
     readout: options.Readout = None,
     attributes: options.Attributes = None,
     norm: options.Norm = None,
+    edges: options.Edges = None,
     grid: Annotated[
         str | None,
         typer.Option(
@@ -65,6 +71,7 @@ def evaluate(
     out: study.Out = None,
     fresh: study.Fresh = False,
     weights: Annotated[bool, typer.Option("--weights", help="Keep the final weights of all models.")] = False,
+    force: options.Force = False,
     tensorboard: study.TensorBoard = False,
     device: study.Devices = "auto",
     precision: options.Precision = "auto",
@@ -81,15 +88,20 @@ def evaluate(
     there are) are taken from all graphs of the set, as in the paper; their classes are not looked at for that.
 
     [b]Example:[/b] softmask evaluate PROTEINS --variant smg --protocol both --runs 10
+
+    [b]A baseline:[/b] softmask evaluate PROTEINS --model gin --protocol both --runs 10
     """
-    from softmask.data.catalog import open_data
+    from softmask.cli.dataset import open_dataset
     from softmask.study.ask import ask
 
     if protocol == "tune":
         raise SettingError("to choose settings without testing them, use softmask tune")
     _check(protocol, grid, {"sample": sample, "halving": halving or None}, patience, repeats, validation, ratios)
-    store = open_data(data, data_dir)
+    store, table = open_dataset(data, data_dir, smiles, target, task, skip_invalid, learn=True)
+    if table is not None and source is None and model is None:
+        attributes = options.for_molecules(attributes)
     given = {
+        "model": model,
         "variant": variant,
         "hidden": hidden,
         "layers": layers,
@@ -102,6 +114,7 @@ def evaluate(
         "readout": readout,
         "attributes": attributes,
         "norm": norm,
+        "edges": edges,
     }
     name = store.info.get("name", data)
     base = options.settings_of(source, name, given)
@@ -122,6 +135,7 @@ def evaluate(
         jobs=jobs,
         folder=out,
         weights=weights,
+        force=force,
     )
     study.tell(study.run_study(study_, executor, address, device, fresh, tensorboard), as_json)
 

@@ -12,12 +12,15 @@ from softmask.atomic import check_writable
 from softmask.cli import options
 from softmask.cli.interrupt import stop_on_interrupt
 from softmask.cli.progress import epoch_bar
-from softmask.errors import SettingError
 
 
 def fit(
     data: options.Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write (.safetensors).")],
+    smiles: options.Smiles = None,
+    target: options.Target = None,
+    task: options.Task = None,
+    skip_invalid: options.SkipInvalid = False,
     source: options.Source = None,
     variant: options.Variant = None,
     hidden: options.Hidden = None,
@@ -31,6 +34,7 @@ def fit(
     readout: options.Readout = None,
     attributes: options.Attributes = None,
     norm: options.Norm = None,
+    edges: options.Edges = None,
     holdout: Annotated[
         float, typer.Option(help="Share of the graphs that are not trained on, but scored after every epoch.")
     ] = 0.0,
@@ -48,17 +52,19 @@ def fit(
 
     [b]Example:[/b] softmask fit MUTAG --variant m-smg-jk --epochs 300 --out mutag.safetensors
 
+    [b]Example:[/b] softmask fit molecules.csv --smiles smiles --target logS --out logs.safetensors
+
     [b]Example:[/b] torchrun --nproc-per-node 4 -m softmask fit large.safetensors --out model.safetensors
     """
     from softmask.fleet.ranks import is_first, world_size
 
     if is_first():
         check_writable(out)
-    from softmask.data.catalog import open_data
+    from softmask.cli.dataset import open_dataset
 
-    store = open_data(data, data_dir)
-    if store.y is None:
-        raise SettingError(f"{data} has no graph labels or targets to learn")
+    store, table = open_dataset(*(data, data_dir, smiles, target, task, skip_invalid), learn=True, quiet=not is_first())
+    if table is not None and source is None:
+        attributes = options.for_molecules(attributes)
     given = {
         "variant": variant,
         "hidden": hidden,
@@ -72,6 +78,7 @@ def fit(
         "readout": readout,
         "attributes": attributes,
         "norm": norm,
+        "edges": edges,
     }
     settings = options.settings_of(source, store.info.get("name", data), given)
     epochs = settings.epochs
@@ -91,6 +98,8 @@ def fit(
 
     save_model(trained, out)
     summary = {**trained.summary, "model": str(out), "variant": settings.variant, "troubles": troubles}
+    if table is not None:
+        summary |= {"task": trained.task, "targets": trained.targets, "skipped": table.skipped}
     _report(summary, as_json)
     if summary["interrupted"]:
         print(
@@ -108,7 +117,7 @@ def _fit(store: Any, settings: Any, seed: int, device: str, on_epoch: Any) -> tu
     from softmask.estimator import SoftMaskClassifier, SoftMaskRegressor
 
     kind = SoftMaskRegressor if store.y.is_floating_point() else SoftMaskClassifier
-    model = kind(**settings.to_json(), seed=seed, device=device).fit(store, on_epoch=on_epoch)
+    model = kind.of(settings, seed, device).fit(store, on_epoch=on_epoch)
     return model.trained_, model.troubles_
 
 

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softmask.baselines.registry import BASELINES, SOFT_MASK, baseline_settings, check_model, uses_of
+from softmask.errors import SettingError
+
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
 
@@ -13,7 +16,8 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A folder or zip in TU layout, a packed store (.safetensors), or a name (see [b]softmask data list[/b]).",
+        help="A folder or zip in TU layout, a packed store (.safetensors), a table of molecules (.csv, .tsv, .parquet, "
+        ".smi), or a name (see [b]softmask data list[/b]).",
         show_default=False,
     ),
 ]
@@ -30,6 +34,17 @@ Source = Annotated[
         "chose for this set. Options given beside it win.",
     ),
 ]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help=f"A baseline to evaluate instead: {', '.join(BASELINES)}; or a module of your own, as nets.py:MyNet. "
+        "[b]softmask models[/b] says what they are. Each has settings of its own; options given beside it win.",
+        show_default="soft-mask",
+    ),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Compute a kernel even where its cost is estimated to be beyond reason.")
+]
 Variant = Annotated[str | None, typer.Option(help="smg, smg-jk, m-smg or m-smg-jk.", show_default="smg-jk")]
 Hidden = Annotated[int | None, typer.Option(help="Size of the hidden vectors.", show_default="64")]
 Layers = Annotated[int | None, typer.Option(help="Number of soft-mask layers.", show_default="3")]
@@ -44,7 +59,11 @@ Dropout = Annotated[float | None, typer.Option(help="Dropout in the head.", show
 Readout = Annotated[str | None, typer.Option(help="sum, or mean.", show_default="sum")]
 Attributes = Annotated[
     bool | None,
-    typer.Option("--attributes/--no-attributes", help="Use the continuous node attributes too.", show_default="no"),
+    typer.Option(
+        "--attributes/--no-attributes",
+        help="Use the continuous node attributes too.",
+        show_default="no; yes for a table of molecules",
+    ),
 ]
 Norm = Annotated[
     bool | None,
@@ -54,12 +73,56 @@ Norm = Annotated[
         show_default="no",
     ),
 ]
+Edges = Annotated[
+    bool | None,
+    typer.Option("--edges/--no-edges", help="Use edge labels or attributes too, such as bonds.", show_default="no"),
+]
+Smiles = Annotated[
+    str | None,
+    typer.Option(
+        "--smiles",
+        metavar="COLUMN",
+        help="DATA is a table of molecules (.csv, .tsv, .parquet, .smi): its column of SMILES.",
+        show_default="the column smiles",
+    ),
+]
+Target = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        metavar="NAME",
+        help="What to learn: a column of the table, or a target of a set that has several. Give it several times for "
+        "several at once.",
+        show_default="all of a set",
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TASK",
+        help="classification or regression, for a table whose values do not say it: text and up to 10 different whole "
+        "numbers are classes, other numbers are not.",
+        show_default="by the values",
+    ),
+]
+SkipInvalid = Annotated[
+    bool,
+    typer.Option("--skip-invalid", help="Leave out rows of the table that cannot be used, and list them."),
+]
 Seed = Annotated[int, typer.Option(help="Seed of weights, shuffles, dropout and folds.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 Precision = Annotated[
     str, typer.Option(help="float32, tf32, bf16 or float64; auto is bf16 on CUDA and float32 on the CPU.")
 ]
+
+
+def for_molecules(attributes: bool | None) -> bool:
+    """Whether attributes are used where the graphs come from SMILES: hydrogens, charge and so on are, unless said.
+
+    Without them an atom is its element alone, and hydrogens are nowhere.
+    """
+    return True if attributes is None else attributes
 
 
 def settings_of(source: str | None, data: str, given: dict[str, Any]) -> "Settings":
@@ -76,11 +139,20 @@ def settings_of(source: str | None, data: str, given: dict[str, Any]) -> "Settin
     from softmask.study.grid import read_settings_toml
     from softmask.study.settings import Settings
 
+    model = given.get("model")
     if source is None:
-        base = Settings()
+        base = Settings() if model is None else baseline_settings(check_model(model))
+    elif source == "paper" and model not in (None, SOFT_MASK):
+        raise SettingError(f"--settings paper is for the soft-mask models; leave it out for the settings of {model}")
     else:
         base = paper_settings(data) if source == "paper" else read_settings_toml(source)
-    return replace(base, **{name: value for name, value in given.items() if value is not None})
+    made = replace(base, **{name: value for name, value in given.items() if value is not None})
+    used = uses_of(made.model)
+    for name, value in given.items():
+        if value is not None and used is not None and name not in used:
+            heeds = ", ".join(n.replace("_", "-") for n in used[1:]) or "no setting and chooses its own"
+            raise SettingError(f"--{name.replace('_', '-')} has no effect on the model {made.model}; it heeds {heeds}")
+    return made
 
 
 def grid_of(grid: str, data: str, sample: int | None, seed: int, base: "Settings") -> "list[Settings]":
@@ -88,6 +160,10 @@ def grid_of(grid: str, data: str, sample: int | None, seed: int, base: "Settings
     from softmask.study.grid import read_grid
 
     found = read_grid(grid, data)
+    used = None if "model" in found.values else uses_of(base.model)
+    idle = [name for name, values in found.values.items() if used is not None and name not in used and len(values) > 1]
+    if idle:
+        raise SettingError(f"the grid {grid} varies {', '.join(idle)}: that has no effect on the model {base.model}")
     if skipped := found.skipped(base):
         print(f"{skipped} combinations of the grid are no valid settings and are left out", file=sys.stderr)
     return found.settings(base) if sample is None else found.sample(sample, seed, base)

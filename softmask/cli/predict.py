@@ -21,6 +21,8 @@ def predict(
         Path | None,
         typer.Option("--out", "-o", help="Where to write: .csv, .jsonl or .parquet. Without it, CSV is printed."),
     ] = None,
+    smiles: options.Smiles = None,
+    skip_invalid: options.SkipInvalid = False,
     masks: Annotated[bool, typer.Option("--masks", help="Add the masks: for every layer a number per node.")] = False,
     device: options.Device = "auto",
     data_dir: options.DataDir = None,
@@ -28,9 +30,12 @@ def predict(
 ) -> None:
     """Predict for all graphs of a set, with probabilities and, if wanted, the masks.
 
-    Multi-channel masks are given by their mean over channels.
+    Multi-channel masks are given by their mean over channels. For a table of molecules the predictions come row by row
+    in its order; with --skip-invalid, rows that cannot be used stay there, with nothing predicted.
 
     [b]Example:[/b] softmask predict mutag.safetensors MUTAG --masks --out predictions.jsonl
+
+    [b]Example:[/b] softmask predict logs.safetensors new.csv --smiles smiles --out predictions.csv
     """
     if out is not None and out.suffix.lower() not in FORMATS:
         raise SettingError(f"cannot tell the format of {out}: use one of {', '.join(FORMATS)}")
@@ -39,14 +44,16 @@ def predict(
     import warnings
 
     from softmask import load_model
-    from softmask.data.catalog import open_data
+    from softmask.cli.dataset import open_dataset
     from softmask.data.features import UnseenFeatureWarning
 
     loaded = load_model(model, device)
-    store = open_data(data, data_dir)
+    store, table = open_dataset(data, data_dir, smiles, skip_invalid=skip_invalid)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UnseenFeatureWarning)
         rows = _rows(loaded, store, masks)
+    if table is not None:
+        rows = _by_row(rows, table)
     for warning in caught:
         print(f"warning: {warning.message}", file=sys.stderr)
     if out is None:
@@ -65,13 +72,17 @@ def _rows(loaded: Any, store: Any, with_masks: bool) -> list[dict[str, Any]]:
     names = store.info.get("names")
     rows: list[dict[str, Any]] = [{"graph": g} | ({"name": names[g]} if names else {}) for g in range(len(store))]
     found = loaded.run(store)
+    names = loaded.trained_.targets
     if found.probabilities is not None:
+        column = f"predicted_{names[0]}" if names else "predicted"
         for row, label, p in zip(rows, found.values.tolist(), found.probabilities.tolist()):
-            row["predicted"] = label
+            row[column] = label
             row.update({f"probability_{c}": round(v, 6) for c, v in zip(loaded.classes_.tolist(), p)})
     else:
         columns = found.values.reshape(len(rows), -1).T.tolist()
         targets = ["predicted"] if len(columns) == 1 else [f"predicted_{i}" for i in range(len(columns))]
+        if names:
+            targets = [f"predicted_{name}" for name in names]
         for target, column in zip(targets, columns):
             for row, value in zip(rows, column):
                 row[target] = value
@@ -80,6 +91,19 @@ def _rows(loaded: Any, store: Any, with_masks: bool) -> list[dict[str, Any]]:
             per_node = node_masks([torch.from_numpy(m) for m in layers])
             row["masks"] = per_node.t().double().numpy().round(4).tolist()
     return rows
+
+
+def _by_row(rows: list[dict[str, Any]], table: Any) -> list[dict[str, Any]]:
+    """A row for each of the table's, with its number from 1 and its SMILES; nothing is predicted where it was skipped.
+
+    That it has the name of the table's column lets the two be joined.
+    """
+    empty = dict.fromkeys([name for name in rows[0] if name not in ("graph", "name")])
+    found = dict(zip(table.rows, rows))
+    return [
+        {"row": row + 1, table.column: smiles} | {name: found.get(row, empty)[name] for name in empty}
+        for row, smiles in enumerate(table.smiles)
+    ]
 
 
 def _text(rows: list[dict[str, Any]], suffix: str) -> str:
@@ -91,7 +115,9 @@ def _text(rows: list[dict[str, Any]], suffix: str) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({k: json.dumps(v) if k == "masks" else v for k, v in row.items()} for row in rows)
+    writer.writerows(
+        {k: json.dumps(v) if k == "masks" and v is not None else v for k, v in row.items()} for row in rows
+    )
     return text.getvalue()
 
 

@@ -25,6 +25,7 @@ def list_(
     from rich.console import Console
     from rich.table import Table
 
+    from softmask.baselines.registry import title_of
     from softmask.errors import DataError, SoftmaskError
     from softmask.study.record import read_json, read_question
 
@@ -43,7 +44,7 @@ def list_(
         print(json.dumps([{"folder": f, "question": q, "figures": r} for f, q, r in found]))
         return
     table = Table(title=f"{len(found)} studies in {folder}", caption="paper: epoch chosen on the test folds")
-    for column in ("study", "data", "variant", "protocol", "runs x folds"):
+    for column in ("study", "data", "model", "protocol", "runs x folds"):
         table.add_column(column, overflow="fold")
     table.add_column("figures", justify="right")
     for place, question, figures in found:
@@ -56,9 +57,9 @@ def list_(
                 + unit
                 for name, f in figures.items()
             )
-        variants = ", ".join(dict.fromkeys(s["variant"] for s in question["settings"]))
+        models = ", ".join(dict.fromkeys(map(title_of, question["settings"])))
         shape = f"{question['runs']} x {question['folds']}"
-        table.add_row(place, question["data"], variants, question["protocol"], shape, said)
+        table.add_row(place, question["data"], models, question["protocol"], shape, said)
     Console().print(table)
 
 

@@ -25,6 +25,7 @@ def tune(
     folds: Annotated[int, typer.Option(help="Into how many parts the graphs are split.")] = 10,
     runs: Annotated[int, typer.Option(help="How many times, each with new folds.")] = 1,
     source: options.Source = None,
+    model: options.Model = None,
     variant: options.Variant = None,
     epochs: options.Epochs = None,
     patience: study.Patience = None,
@@ -63,7 +64,7 @@ def tune(
 
     store = open_data(data, data_dir)
     name = store.info.get("name", data)
-    base = options.settings_of(source, name, {"variant": variant, "epochs": epochs})
+    base = options.settings_of(source, name, {"model": model, "variant": variant, "epochs": epochs})
     study_ = ask(
         store,
         options.grid_of(grid, name, sample, seed, base),

@@ -52,7 +52,7 @@ QM9_SETS: dict[str, Counts] = {
 
 KNOWN = TU_SETS | QM9_SETS
 
-SYNTHETIC = ("hierarchy", "motif")
+SYNTHETIC = ("hierarchy", "motif", "ba2motifs")
 """Sets with ground truth, made on the spot; ``motif:graphs=500,seed=1`` sets the size and the seed."""
 
 

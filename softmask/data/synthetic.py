@@ -18,6 +18,7 @@ Edges = list[tuple[int, int]]
 # the background.
 HOUSE: Edges = [(0, 1), (0, 2), (1, 2), (0, 3), (1, 4), (3, 4)]
 BICLIQUE: Edges = [(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4)]
+CYCLE: Edges = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]
 
 
 def hierarchy(
@@ -116,7 +117,47 @@ def motif(
     return _packed(graphs, info, seed, f"background={background}, extra_edges={float(extra_edges)}")
 
 
-SYNTHETIC = {"hierarchy": hierarchy, "motif": motif}
+def ba2motifs(num_graphs: int = 1000, seed: int = 0, background: tuple[int, int] = (20, 20)) -> GraphStore:
+    """Graphs like those of BA-2Motifs, on which explainers are compared in the literature.
+
+    The background is a Barabasi-Albert tree (each node joins an earlier one, drawn in proportion to its degree). One
+    edge ties a motif to it, at a background node and a motif node drawn uniformly. The class is the motif: a ``house``
+    or a ``cycle`` of five nodes. As in BA-2Motifs the house has one edge more, so the number of edges alone tells the
+    classes apart; a model that counts them needs no motif, and no ground truth says otherwise. Unlike there the nodes
+    have their degree for input, not a constant, and the graphs are made from the seed.
+
+    Graph `g` depends on `seed` and `g` alone: a smaller set is the beginning of a larger one.
+
+    Args:
+        num_graphs: number of graphs; every other one has the house.
+        seed: any integer from 0.
+        background: smallest and largest number of background nodes; at least 5.
+
+    Returns:
+        A store with ``node_role`` 0 (background) or 1 (motif). Nodes have no labels: the input is their
+        degree.
+    """
+    _check_size(num_graphs, seed)
+    background = _check_range("background", background, 5)
+    graphs = []
+    for g in range(num_graphs):
+        rng = _stream(seed, g)
+        size = _between(rng, *background)
+        noise: Edges = [(0, 1)]
+        for child in range(2, size):
+            # An end of an edge drawn at random is a node drawn in proportion to its degree.
+            end = _between(rng, 0, 2 * len(noise) - 1)
+            noise.append((noise[end // 2][end % 2], child))
+        bridge = (_between(rng, 0, size - 1), size + _between(rng, 0, 4))
+        planted = [(size + u, size + v) for u, v in (HOUSE if g % 2 == 0 else CYCLE)]
+        role = np.zeros(size + 5, dtype=np.int8)
+        role[size:] = 1
+        graphs.append(_shuffled(rng, [*noise, bridge, *planted], role))
+    info = {"name": "ba2motifs", "classes": ["house", "cycle"], "roles": ["background", "motif"]}
+    return _packed(graphs, info, seed, f"background={background}")
+
+
+SYNTHETIC = {"hierarchy": hierarchy, "motif": motif, "ba2motifs": ba2motifs}
 
 
 def _part(kind: str, size: int) -> Edges:

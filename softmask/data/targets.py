@@ -1,6 +1,7 @@
 """Classes and targets of graphs."""
 
 import dataclasses
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from softmask.errors import DataError
 
 
 def with_targets(store: GraphStore, y: Sequence[Any] | np.ndarray) -> GraphStore:
-    """The store with targets: floats become regression targets, anything else classes."""
+    """The store with targets: floats become regression targets, anything else classes. They have no names yet."""
     try:
         values = np.asarray(y)
     except ValueError as error:
@@ -20,7 +21,7 @@ def with_targets(store: GraphStore, y: Sequence[Any] | np.ndarray) -> GraphStore
     if values.ndim == 0 or len(values) != store.num_graphs:
         found = "one" if values.ndim == 0 else len(values)
         raise DataError(f"{store.num_graphs} graphs but {found} targets were given")
-    info = dict(store.info)
+    info = {key: value for key, value in store.info.items() if key != "targets"}
     if values.dtype.kind == "f":
         if values.size == 0:
             raise DataError("no targets were given")
@@ -38,3 +39,20 @@ def with_targets(store: GraphStore, y: Sequence[Any] | np.ndarray) -> GraphStore
         raise DataError(f"the classes are of kinds that cannot be put in order: {error}") from None
     info["classes"] = classes.tolist()
     return dataclasses.replace(store, y=torch.from_numpy(index.reshape(-1)), info=info)
+
+
+def pick_targets(store: GraphStore, names: Sequence[str]) -> GraphStore:
+    """The store with some of its targets, by their names, in the given order."""
+    known = store.info.get("targets")
+    name = store.info.get("name", "the set")
+    if store.y is None or not store.y.is_floating_point() or not known:
+        raise DataError(f"{name} has no targets with names to choose from; leave --target out")
+    if len(set(names)) != len(names):
+        raise DataError(f"a target is named twice: {', '.join(names)}")
+    for wanted in names:
+        if wanted not in known:
+            close = difflib.get_close_matches(wanted, known, n=1, cutoff=0.4)
+            hint = f"did you mean {close[0]}? Its" if close else "its"
+            raise DataError(f"{name} has no target {wanted!r}; {hint} targets are {', '.join(known)}")
+    columns = [known.index(wanted) for wanted in names]
+    return dataclasses.replace(store, y=store.y[:, columns], info={**store.info, "targets": list(names)})

@@ -1,7 +1,26 @@
 """What the masks say: numbers, scores, pictures."""
 
 from softmask.explain.draw import draw_masks
+from softmask.explain.explainer import SoftMaskExplainer
+from softmask.explain.explanation import Explanation, explain
+from softmask.explain.faithfulness import predict_kept, removal_curve, threshold_curve
+from softmask.explain.importance import node_importance
 from softmask.explain.masks import node_masks
-from softmask.explain.score import mask_auc
+from softmask.explain.score import Fidelity, fidelity, mask_auc, precision_at_k, stability
 
-__all__ = ["draw_masks", "mask_auc", "node_masks"]
+__all__ = [
+    "Explanation",
+    "Fidelity",
+    "SoftMaskExplainer",
+    "draw_masks",
+    "explain",
+    "fidelity",
+    "mask_auc",
+    "node_importance",
+    "node_masks",
+    "precision_at_k",
+    "predict_kept",
+    "removal_curve",
+    "stability",
+    "threshold_curve",
+]

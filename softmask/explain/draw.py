@@ -1,10 +1,12 @@
 """Pictures of masks: the graph once for every layer, each node coloured by its mask."""
 
+import io
 import os
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +24,9 @@ COLOURS = "Blues"
 # Outlines of the roles; the first one is the background, the others stand out (Okabe and Ito's palette).
 OUTLINES = (("#999999", 0.7), ("#D55E00", 1.5), ("#009E73", 1.5), ("#CC79A7", 1.5), ("#E69F00", 1.5))
 EDGES = "#A8A8A8"
+# Of the nodes' labels, where their letters do not fit into the marks; the most frequent label is a disc.
+SHAPES = ("o", "s", "^", "D", "v", "P", "X")
+LETTERS = 3  # of a label, at most, that are written into a mark
 Engine = Literal["neato", "sfdp"]
 # Marks may touch, as the picture sets their size itself. neato would put a small component into a ring of a larger one,
 # where it looks like a part of it; sfdp keeps components apart by itself.
@@ -39,6 +44,8 @@ def draw_masks(
     probability: float | None = None,
     actual: Any = None,
     engine: Engine | None = None,
+    labels: Sequence[str] | None = None,
+    place: np.ndarray | None = None,
 ) -> Path:
     """Draws one graph, layers from left to right, and writes the picture.
 
@@ -50,51 +57,112 @@ def draw_masks(
         path: file to write, ``.svg`` or ``.png``; its folder is made if needed.
         title: a line above the picture.
         roles: names of the roles of ``data.node_role``; nodes are then outlined by their role, with a legend.
-        predicted: predicted class, for the caption.
-        probability: its probability, for the caption.
-        actual: class as given, for the caption.
+        predicted: predicted class or number, for the caption.
+        probability: of the predicted class, for the caption.
+        actual: class or number as given, for the caption.
         engine: which of Graphviz's programs places the nodes; by default neato, and sfdp from 200 nodes on.
+        labels: a short text for each node. They are written into the marks where they fit; else a few different ones
+            are told apart by shape, with a legend.
+        place: ``[nodes, 2]``, where the nodes are, instead of Graphviz's places.
 
     Returns:
         The path that was written.
     """
+    path = Path(path)
+    if path.suffix.lower() not in (".svg", ".png"):
+        raise SettingError(f"{path}: a picture is written as .svg or .png; give the file such a name")
+    figure = _figure(data, masks, title, roles, predicted, probability, actual, engine, labels, place)
     try:
-        from matplotlib import rc_context
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"cannot make the folder {path.parent}: {error.strerror}") from None
+    with atomic_path(path) as spare:
+        _save(figure, spare, path.suffix.lower()[1:])
+    return path
+
+
+def masks_svg(data: Data, masks: Tensor | np.ndarray, title: str = "", **options: Any) -> str:
+    """The picture of :func:`draw_masks`, with its options, as an ``<svg>`` element to put into a page."""
+    given: dict[str, Any] = dict.fromkeys(
+        ("roles", "predicted", "probability", "actual", "engine", "labels", "place"), None
+    )
+    text = io.BytesIO()
+    _save(_figure(data, masks, title, **(given | options)), text, "svg")
+    written = text.getvalue().decode()
+    return written[written.index("<svg") :].strip()
+
+
+def _figure(
+    data: Data,
+    masks: Tensor | np.ndarray,
+    title: str,
+    roles: Sequence[str] | None,
+    predicted: Any,
+    probability: float | None,
+    actual: Any,
+    engine: Engine | None,
+    labels: Sequence[str] | None,
+    place: np.ndarray | None,
+) -> Any:
+    try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise SoftmaskError("pictures need matplotlib: pip install 'softmask[draw]'") from None
-    path = Path(path)
-    if path.suffix.lower() not in (".svg", ".png"):
-        raise SettingError(f"{path}: a picture is written as .svg or .png; give the file such a name")
     table = _table(data, masks)
     role = _roles(data, roles)
+    if labels is not None and len(labels) != len(table):
+        raise SettingError(f"{len(labels)} labels for the {len(table)} nodes of the graph")
     edges = _edges(data)
-    place = layout(len(table), edges, engine)
+    place = layout(len(table), edges, engine) if place is None else np.asarray(place, dtype=np.float64)
+    if place.shape != (len(table), 2) or not np.isfinite(place).all():
+        raise SettingError(f"places have shape {list(place.shape)}; this graph needs [{len(table)}, 2], finite")
+    marking = _Marking.of([_clean(label) for label in labels or ()], _diameter(place))
 
     # Not pyplot: it keeps figures and settings for the whole process.
     lines = _caption_lines(title, predicted, probability, actual, columns=round(15 * PANEL * table.shape[1]))
     extent = np.ptp(place, axis=0) + 1e-9
     height = PANEL * float(np.clip(extent[1] / extent[0], 0.4, 1.4))
-    text = 0.2 * (len(lines) + (roles is not None)) + 0.25
+    text = 0.2 * (len(lines) + (roles is not None) + bool(marking.legend)) + 0.25
     size = (PANEL * table.shape[1] + 0.8, height + text)
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
-    _panels(figure, table, place, edges, role)
+    _panels(figure, table, place, edges, role, marking)
     if lines:
         heading = figure.suptitle("\n".join(lines), fontsize=9)
         heading.set_parse_math(False)  # a $ in a name is a $
-    if roles is not None:
-        _legend(figure, roles, role)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingError(f"cannot make the folder {path.parent}: {error.strerror}") from None
-    kind = path.suffix.lower()[1:]
+    handles = [] if roles is None else _role_handles(roles, role)
+    _legend(figure, handles + _shape_handles(marking))
+    return figure
+
+
+def _save(figure: Any, file: Any, kind: str) -> None:
+    from matplotlib import rc_context
+
     # Text stays text in the SVG, and ids depend on the content alone.
-    with atomic_path(path) as spare, rc_context({"svg.fonttype": "none", "svg.hashsalt": "softmask"}):
-        figure.savefig(spare, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else {})
-    return path
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "softmask"}):
+        figure.savefig(file, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else {})
+
+
+@dataclass(frozen=True, eq=False)
+class _Marking:
+    """How nodes are marked by their labels: letters inside the marks, or shapes (an index into ``legend``)."""
+
+    letters: list[str] | None = None
+    shape: np.ndarray | None = None
+    legend: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, labels: list[str], diameter: float) -> "_Marking":
+        if not any(labels):
+            return cls()
+        if diameter >= 8 and max(map(len, labels)) <= LETTERS:
+            return cls(letters=labels)
+        names, index, times = np.unique(labels, return_inverse=True, return_counts=True)
+        if len(names) > len(SHAPES):
+            return cls()
+        order = np.argsort(-times, kind="stable")
+        return cls(shape=np.argsort(order)[index], legend=tuple(names[order].tolist()))
 
 
 def layout(num_nodes: int, edges: np.ndarray, engine: Engine | None = None) -> np.ndarray:
@@ -139,7 +207,9 @@ def _quiet() -> Iterator[None]:
         os.close(kept)
 
 
-def _panels(figure: Any, table: np.ndarray, place: np.ndarray, edges: np.ndarray, role: np.ndarray) -> None:
+def _panels(
+    figure: Any, table: np.ndarray, place: np.ndarray, edges: np.ndarray, role: np.ndarray, marking: _Marking
+) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
@@ -151,7 +221,6 @@ def _panels(figure: Any, table: np.ndarray, place: np.ndarray, edges: np.ndarray
     half = np.ptp(place, axis=0) / 2 + max(np.ptp(place, axis=0).max(), 1.0) * (0.02 + 0.6 * diameter / (72 * PANEL))
     # Hubs are drawn last: their neighbours crowd around them.
     order = np.argsort(np.bincount(edges.reshape(-1), minlength=len(table)), kind="stable")
-    colour, width = zip(*(OUTLINES[r % len(OUTLINES)] for r in role[order]))
     # All edges are one path, so that where they lie over each other they get no darker than one.
     code = np.tile([Outline.MOVETO, Outline.LINETO], len(edges))
     thin = float(np.clip(8 / np.sqrt(max(len(edges), 1)), 0.2, 0.8))
@@ -159,12 +228,20 @@ def _panels(figure: Any, table: np.ndarray, place: np.ndarray, edges: np.ndarray
         lines = PathPatch(Outline(place[edges].reshape(-1, 2), code), fill=False, zorder=1)
         lines.set(edgecolor=EDGES, linewidth=thin, gid=f"layer-{k + 1}-edges")
         ax.add_patch(lines)
-        marks = ax.scatter(
-            *(place[order, 0], place[order, 1], diameter**2),
-            **{"c": table[order, k], "cmap": COLOURS, "vmin": 0.0, "vmax": 1.0, "zorder": 2},
-            **{"edgecolors": colour, "linewidths": np.array(width) * min(1.0, diameter / 6)},
-        )
-        marks.set_gid(f"layer-{k + 1}-nodes")
+        shape = np.zeros(len(table), dtype=int) if marking.shape is None else marking.shape
+        for s in np.unique(shape):
+            here = order[shape[order] == s]
+            colour, width = zip(*(OUTLINES[r % len(OUTLINES)] for r in role[here]))
+            marks = ax.scatter(
+                *(place[here, 0], place[here, 1], diameter**2),
+                **{"c": table[here, k], "cmap": COLOURS, "vmin": 0.0, "vmax": 1.0, "zorder": 2, "marker": SHAPES[s]},
+                **{"edgecolors": colour, "linewidths": np.array(width) * min(1.0, diameter / 6)},
+            )
+            marks.set_gid(f"layer-{k + 1}-nodes" + (f"-{s}" if marking.legend else ""))
+        for v, label in enumerate(marking.letters or ()):
+            letters = ax.text(*place[v], label, ha="center", va="center_baseline", parse_math=False, zorder=3)
+            # White from where the colour is so deep that black is harder to read.
+            letters.set(fontsize=(0.62 if len(label) < 3 else 0.45) * diameter, color="w" if table[v, k] > 0.6 else "k")
         ax.set_title(f"layer {k + 1}", fontsize=9)
         ax.set_aspect("equal")
         ax.set_xlim(*(middle[0] + half[0] * sign for sign in (-1, 1)))
@@ -187,7 +264,7 @@ def _diameter(place: np.ndarray) -> float:
     return float(np.clip(most, 2.2, 12.0))
 
 
-def _legend(figure: Any, roles: Sequence[str], role: np.ndarray) -> None:
+def _role_handles(roles: Sequence[str], role: np.ndarray) -> list[Any]:
     from matplotlib.lines import Line2D
 
     handles = []
@@ -196,19 +273,52 @@ def _legend(figure: Any, roles: Sequence[str], role: np.ndarray) -> None:
         handle = Line2D([], [], linestyle="", marker="o", markersize=7, label=_clean(roles[r]))
         handle.set(markerfacecolor="white", markeredgecolor=colour, markeredgewidth=width)
         handles.append(handle)
+    return handles
+
+
+def _shape_handles(marking: _Marking) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    look: dict[str, Any] = {
+        "linestyle": "",
+        "markersize": 6,
+        "markerfacecolor": "white",
+        "markeredgecolor": OUTLINES[0][0],
+    }
+    words = [f"label {w if len(w) <= 30 else w[:29] + chr(0x2026)}" for w in marking.legend]
+    return [Line2D([], [], marker=shape, label=word, **look) for shape, word in zip(SHAPES, words)]
+
+
+def _legend(figure: Any, handles: list[Any]) -> None:
+    if not handles:
+        return
     legend = figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
     for text in legend.get_texts():
         text.set_parse_math(False)
 
 
-def _caption_lines(title: str, predicted: Any, probability: float | None, actual: Any, columns: int) -> list[str]:
+def caption(predicted: Any = None, probability: float | None = None, actual: Any = None) -> str:
+    """What the model says of a graph in a few words: ``predicted 1 (probability 0.97), class 1``."""
     parts = []
     if predicted is not None:
         chance = "" if probability is None else f" (probability {probability:.2f})"
-        parts.append(f"predicted {predicted}{chance}")
+        parts.append(f"predicted {_figures(predicted)}{chance}")
     if actual is not None:
-        parts.append(f"class {actual}")
-    texts = [text for text in (title, ", ".join(parts)) if text]
+        number = predicted is not None and probability is None
+        parts.append(f"{'actual' if number else 'class'} {_figures(actual)}")
+    return ", ".join(parts)
+
+
+def _figures(value: Any) -> str:
+    """A class as it is; numbers with four digits that count."""
+    if isinstance(value, list | tuple | np.ndarray):
+        few = ", ".join(_figures(v) for v in value[:4])
+        return few if len(value) <= 4 else f"{few}, ..."
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def _caption_lines(title: str, predicted: Any, probability: float | None, actual: Any, columns: int) -> list[str]:
+    texts = [text for text in (title, caption(predicted, probability, actual)) if text]
     return [line for text in texts for line in textwrap.wrap(_clean(text), max(columns, 20))[:4]]
 
 

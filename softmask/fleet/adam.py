@@ -13,14 +13,17 @@ class Adam:
         flat: the parameters, ``[replicas, entries]``, updated in place.
         weight_decay: ``[replicas]``.
         decoupled: AdamW's weight decay instead of Adam's.
+        trained: how many entries of a row are parameters; with a gradient of zero, the others stay as they are.
     """
 
-    def __init__(self, flat: Tensor, weight_decay: Tensor, decoupled: bool):
+    def __init__(self, flat: Tensor, weight_decay: Tensor, decoupled: bool, trained: int | None = None):
         self.flat = flat
         self.mean = torch.zeros_like(flat)
         self.square = torch.zeros_like(flat)
         self.steps = torch.zeros(flat.size(0), 1, device=flat.device, dtype=flat.dtype)
         self.weight_decay = weight_decay.to(flat).unsqueeze(1)
+        if trained is not None and trained < flat.size(1):
+            self.weight_decay = self.weight_decay * (torch.arange(flat.size(1), device=flat.device) < trained)
         self.decays = bool((weight_decay != 0).any())
         self.decoupled = decoupled
 

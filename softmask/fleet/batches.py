@@ -1,7 +1,7 @@
 """Which graphs go into which batch, and the batch itself, by index arithmetic on the store's device."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -9,9 +9,12 @@ from torch import Tensor
 
 from softmask.data.store import GraphStore
 from softmask.fleet.edges import StoreEdges
+from softmask.fleet.pairs import Layout, StorePairs
+from softmask.fleet.quotient import Quotient
 from softmask.ops import Neighbours, Segments
 from softmask.ops.edge_table import EdgeTable
 from softmask.ops.keyed import keyed_bits
+from softmask.ops.pair_blocks import PairBlocks, num_places
 
 
 class Plan(NamedTuple):
@@ -29,6 +32,7 @@ class Plan(NamedTuple):
         slots: the most graphs of any batch.
         nodes: the most nodes of any batch, over all shuffles.
         padding: the share of nodes that are padding, in the mean over batches.
+        layout: where the graphs of a batch stand, if they have places of their own; otherwise they stand end to end.
     """
 
     graphs: Tensor
@@ -38,6 +42,7 @@ class Plan(NamedTuple):
     slots: int
     nodes: int
     padding: float
+    layout: Layout | None = None
 
 
 def plan(parts: Sequence[np.ndarray | Sequence[int]], sizes: Tensor, batch_size: int) -> Plan:
@@ -63,6 +68,26 @@ def plan(parts: Sequence[np.ndarray | Sequence[int]], sizes: Tensor, batch_size:
         nodes=max(nodes, 1),
         padding=float(1 - used.mean() / max(nodes, 1)),
     )
+
+
+def with_layout(plans: Sequence[Plan], sizes: Tensor) -> list[Plan]:
+    """The plans with a place for every slot of a batch, so large that it holds the largest graph of its group.
+
+    All of them get the same places, so that one compiled program serves them.
+    """
+    size, slots = sizes.cpu().numpy(), max(plan.slots for plan in plans)
+    largest = np.ones(slots, dtype=np.int64)
+    for plan in plans:
+        graphs = plan.graphs.cpu().numpy()
+        for row, count, batches in zip(graphs, plan.counts.tolist(), plan.batches.tolist()):
+            heads = size[row[:count:batches]]
+            largest[: len(heads)] = np.maximum(largest[: len(heads)], heads)
+    layout = Layout.of(largest, sizes.device)
+    nodes = num_places(layout.blocks)
+    return [
+        plan._replace(slots=slots, nodes=nodes, padding=1 - (1 - plan.padding) * plan.nodes / nodes, layout=layout)
+        for plan in plans
+    ]
 
 
 def deal(plan: Plan, keys: Tensor | None = None) -> Tensor:
@@ -93,9 +118,10 @@ class Batch(NamedTuple):
         x: the nodes' input, ``[replicas, nodes]`` tokens or ``[replicas, nodes, channels]``.
         neighbours: start, end and base ``[replicas, nodes]``; col is the store's own.
         segments: the slot of each node's graph, ``[replicas, nodes]``, -1 for padding, and where each slot's nodes
-            begin and end, ``[replicas, slots]``.
+            begin and end, ``[replicas, slots]``; how many nodes each stands for, if the graphs are quotients.
         graphs: ``[replicas, slots]``, graph ids, -1 for an empty slot.
         edges: what the edges carry, ``[replicas, nodes, places]`` and so on, if they carry anything.
+        pairs: positions ``[replicas, nodes, 3]`` and bonds, if the nodes are in space.
     """
 
     x: Tensor
@@ -103,13 +129,16 @@ class Batch(NamedTuple):
     segments: Segments
     graphs: Tensor
     edges: EdgeTable | None = None
+    pairs: PairBlocks | None = None
 
-    def in_dims(self) -> tuple[int, Neighbours, int, int | None]:
-        """What vmap must know of x, neighbours, segments and edges: the store's own arrays are of all replicas."""
-        shared = ("col", "col_t", "bits", "source", "offset")
+    def in_dims(self) -> tuple[int, Neighbours, Segments, int | None, PairBlocks | None]:
+        """How vmap takes x, neighbours, segments, edges and pairs: the store's own arrays are of all replicas."""
+        shared = ("col", "col_t", "bits", "source", "offset", "weight", "weight_t", "entry")
         fields = self.neighbours._asdict().items()
-        dims = (0 if isinstance(t, Tensor) and name not in shared else None for name, t in fields)
-        return 0, Neighbours(*dims), 0, None if self.edges is None else 0  # type: ignore[arg-type]
+        dims: Any = (0 if isinstance(t, Tensor) and name not in shared else None for name, t in fields)
+        of_nodes: Any = (None if t is None else 0 for t in self.segments)
+        pairs: Any = None if self.pairs is None else PairBlocks(0, 0, 0, None)  # type: ignore[arg-type]
+        return 0, Neighbours(*dims), Segments(*of_nodes), None if self.edges is None else 0, pairs
 
 
 def assemble(
@@ -120,20 +149,28 @@ def assemble(
     bitmaps: tuple[Tensor, Tensor] | None = None,
     hubs: bool | None = None,
     edges: StoreEdges | None = None,
+    quotient: Quotient | None = None,
+    pairs: StorePairs | None = None,
+    layout: Layout | None = None,
 ) -> Batch:
     """Builds one batch of every replica from graph ids ``[replicas, slots]``, padded to `nodes` nodes.
 
     `bitmaps` are those of the store (:func:`softmask.ops.bitmaps.bitmaps`), if it has any; `hubs` is False if no node
-    has many neighbours; `edges` is what the edges carry.
+    has many neighbours; `edges` is what the edges carry; `quotient` is what the store is the store of, if it is one;
+    `pairs` is where its nodes are, and `layout` the places of the slots: otherwise the graphs stand end to end.
     """
     there = graphs >= 0
     ids = graphs.clamp(min=0)
     size = torch.where(there, store.node_ptr[ids + 1] - store.node_ptr[ids], 0)
-    last = size.cumsum(dim=1)
     place = torch.arange(nodes, device=graphs.device).expand(graphs.size(0), nodes).contiguous()
-    slot = torch.searchsorted(last, place, right=True)
-    padding = slot >= graphs.size(1)
-    slot = slot.clamp(max=graphs.size(1) - 1)
+    if layout is None:
+        last = size.cumsum(dim=1)
+        slot = torch.searchsorted(last, place, right=True)
+        padding = slot >= graphs.size(1)
+        slot = slot.clamp(max=graphs.size(1) - 1)
+    else:
+        last, slot = layout.first + size, layout.slot.expand_as(place)
+        padding = place >= last.gather(1, slot)
     first = (last - size).gather(1, slot)
     node = store.node_ptr[ids].gather(1, slot) + place - first
     node = torch.where(padding, 0, node)
@@ -149,12 +186,22 @@ def assemble(
     dense: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None)
     if bitmaps is not None:
         dense = (bitmaps[0], bitmaps[1][node], torch.where(padding, 0, size.gather(1, slot)))
-    listed: tuple[Tensor | None, Tensor | None] = (None, None)
+    weights: tuple[Tensor | None, Tensor | None] = (None, None)
+    if quotient is not None:
+        weights = (quotient.weight, quotient.weight_t)
+    source, offset, entry = None, None, None
     if not (graphs.is_cuda or store.directed or torch.compiler.is_compiling()):
         # Every sum of every layer needs the list; on CUDA the kernels read the store's rows instead.
         base = first + torch.arange(graphs.size(0)).unsqueeze(1) * nodes
-        listed = Neighbours(start.reshape(-1), end.reshape(-1), store.col, base.reshape(-1)).listed()
-    neighbours = Neighbours(start, end, store.col, first, *transposed, store.col_t, *dense, *listed, hubs)
-    segments = Segments(torch.where(padding, -1, slot), last - size, last)
+        rows_of_all = Neighbours(start.reshape(-1), end.reshape(-1), store.col, base.reshape(-1), weight=weights[0])
+        source, offset, entry = rows_of_all.listed()
+    lists = (start, end, store.col, first, *transposed, store.col_t, *dense, source, offset)
+    neighbours = Neighbours(*lists, hubs, *weights, entry)
+    count = None if quotient is None else quotient.size[node]
+    segments = Segments(torch.where(padding, -1, slot), last - size, last, count)
     table = None if edges is None else edges.table(store, start, end, first)
-    return Batch(x[node], neighbours, segments, graphs, table)
+    blocks = None
+    if pairs is not None:
+        assert layout is not None
+        blocks = pairs.batch(ids, size, node, layout)
+    return Batch(x[node], neighbours, segments, graphs, table, blocks)

@@ -14,23 +14,28 @@ from torch.nn import Module
 from softmask.data.store import GraphStore
 from softmask.errors import DataError, SettingError
 from softmask.fleet.adam import Adam
-from softmask.fleet.batches import Batch, Plan, assemble, deal, plan
+from softmask.fleet.batches import Batch, Plan, assemble, deal, plan, with_layout
 from softmask.fleet.edges import StoreEdges
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.losses import LOSSES, METRICS, check_loss
 from softmask.fleet.order import by_degree
+from softmask.fleet.pairs import Layout, StorePairs
 from softmask.fleet.precision import Precision, matmul_precision, resolve
 from softmask.fleet.program import Program
+from softmask.fleet.quotient import Quotient, quotient
 from softmask.fleet.replica import Replica
 from softmask.fleet.snapshot import Snapshot, fingerprint
 from softmask.fleet.stack import Stack
-from softmask.nn import GAT, KeyedDropout, SoftMaskGNN
+from softmask.nn import GAT, GeometricSoftMaskGNN, KeyedDropout, SoftMaskGNN
 from softmask.ops.bitmaps import bitmaps
 from softmask.ops.keyed import fold_key
+from softmask.ops.pair_blocks import num_pairs
 
 # Measured on an H200: dense blocks win where at least this share of a graph's pairs of nodes are neighbours.
 _DENSE = 1 / 6
 _MANY_NEIGHBOURS = 64
+# Fewer nodes are worth that each counts for several, if they are at most this share.
+_FEWER = 0.8
 # Bytes. Beyond a few MiB every new tensor is fetched page by page from the system: measured, a product with ReLU runs
 # at 135 GB/s on 2.7 MB and at 7 GB/s on 27 MB. Half precision runs at 50 GB/s on any size, and gains by larger batches.
 _CACHE, _CACHE_HALF = 2 * 2**20, 8 * 2**20
@@ -43,11 +48,12 @@ OnEpoch = Callable[[int, dict[str, Tensor]], bool | None]
 
 
 class _Crew(NamedTuple):
-    """Replicas `first` to `last` (excluded), which compute together, and their parameters."""
+    """Replicas `first` to `last` (excluded), which compute together, their parameters and their statistics."""
 
     first: int
     last: int
     parameters: dict[str, Tensor]
+    statistics: dict[str, Tensor]
 
 
 class _Part(NamedTuple):
@@ -80,6 +86,12 @@ class Fleet:
             CUDA and float32 on the CPU (see :func:`softmask.fleet.precision.resolve`).
         edge_x: what the edges carry, ``[edges, channels]`` in the order of the store's ``col``; the model then gets an
             :class:`~softmask.ops.edge_table.EdgeTable` as ``edge_attr``.
+        merge: whether nodes that the model cannot tell apart are computed as one
+            (:func:`softmask.fleet.quotient.quotient`), which changes nothing but the rounding and which graphs share a
+            batch. By default where the model says that its nodes meet in sums alone (``sums_only``), and where it
+            saves a fifth of the nodes or more.
+        pairs: where the nodes are in space, and which are bonded; the model then gets a
+            :class:`~softmask.ops.pair_blocks.PairBlocks` as ``pos``.
 
     Regression targets are scaled to mean 0 and deviation 1 of each replica's training part; :attr:`mean` and
     :attr:`std`, ``[replicas, outputs]`` in float64, undo that.
@@ -97,6 +109,8 @@ class Fleet:
         device: torch.device | str = "cpu",
         precision: Precision = "auto",
         edge_x: Tensor | None = None,
+        merge: bool | None = None,
+        pairs: StorePairs | None = None,
     ):
         check_loss(loss)
         _check(store, x, replicas, batch_size, loss)
@@ -107,18 +121,30 @@ class Fleet:
         self.x = x.to(self.device, compute) if x.is_floating_point() else x.to(self.device)
         self.loss, self.metric = LOSSES[loss], METRICS[loss]
         self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype, compute)
-        self.bitmaps = _bitmaps(self.store)
+        for place, replica in enumerate(replicas):
+            self.stack.assign(place, replica.buffers)
+        # Distances want float32, whatever the layers compute in.
+        self.pairs = None if pairs is None else pairs.to(self.device, dtype)
+        self.quotient = None if pairs is not None else self._merged(merge, edge_x)
+        if self.quotient is not None:
+            self.store, self.x = self.quotient.store, self.quotient.x
+        self.bitmaps = None if self.quotient is not None else _bitmaps(self.store)
         self.edges: StoreEdges | None = None
         if edge_x is not None:
             self.edges = StoreEdges.of(self.store, edge_x.to(self.device, compute))
-        elif self.device.type == "cuda" and self.bitmaps is None:
-            self.store, self.x = by_degree(self.store, self.x)
+        elif self.device.type == "cuda" and self.bitmaps is None and pairs is None:
+            self.store, order, edge = by_degree(self.store)
+            self.x = self.x[order]
+            if self.quotient is not None:
+                _, _, size, *weights = self.quotient
+                self.quotient = Quotient(self.store, self.x, size[order], *(w[edge] for w in weights))
         self.hubs = bool(self.store.row_ptr.diff().max() > _MANY_NEIGHBOURS)
         self.model = self.stack.model
-        self.has_masks = isinstance(self.model, SoftMaskGNN)
+        self.has_masks = isinstance(self.model, SoftMaskGNN | GeometricSoftMaskGNN)
         y, self.mean, self.std = _targets(self.store, self.replicas)
         self.y = y.to(dtype) if y.is_floating_point() else y
-        self.adam = Adam(self.stack.flat, self._tensor([r.weight_decay for r in replicas]), adamw)
+        decays = self._tensor([r.weight_decay for r in replicas])
+        self.adam = Adam(self.stack.flat, decays, adamw, self.stack.trained)
         self.keys = torch.tensor([r.seed for r in replicas], device=self.device, dtype=torch.int64)
         self.dropouts = {n: m for n, m in self.model.named_modules() if isinstance(m, KeyedDropout)}
         for dropout in self.dropouts.values():
@@ -136,7 +162,7 @@ class Fleet:
         self._write_programs(batch_size)
         together = len(replicas) if self.device.type == "cuda" else self._cached_replicas()
         self.crews = [
-            _Crew(first, last, self.stack.parameters(first, last))
+            _Crew(first, last, self.stack.parameters(first, last), self.stack.kept(first, last))
             for first in range(0, len(replicas), together)
             for last in [min(first + together, len(replicas))]
         ]
@@ -145,9 +171,22 @@ class Fleet:
     def _tensor(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, device=self.device, dtype=torch.float64)
 
+    def _merged(self, merge: bool | None, edge_x: Tensor | None) -> Quotient | None:
+        """The quotients of the graphs, where they are wanted and may be used; numbers of nodes as weights."""
+        half_on_cpu = self.device.type == "cpu" and self.stack.copy.dtype == torch.bfloat16  # its sums round weights
+        if merge is False or self.store.directed or edge_x is not None or half_on_cpu:
+            return None
+        if merge is None and not getattr(self.stack.model, "sums_only", False):
+            return None
+        made = quotient(self.store, self.x)
+        if merge is None and made.store.num_nodes > _FEWER * self.store.num_nodes:
+            return None
+        wide = torch.float64 if self.stack.copy.dtype == torch.float64 else torch.float32
+        return Quotient(made.store, made.x, *(t.to(wide) for t in made[2:]))
+
     def _write_programs(self, batch_size: int) -> None:
         """Lays out the fixed tensors that the programs work on: everything a step reads or writes."""
-        self.train_plan = plan([r.train for r in self.replicas], self.store.sizes, batch_size)
+        (self.train_plan,) = self._plans([[r.train for r in self.replicas]], batch_size)
         self.epoch = torch.zeros((), device=self.device, dtype=torch.int64)
         self.lr = self._tensor([r.lr for r in self.replicas])
         self.table = deal(self.train_plan)
@@ -163,34 +202,41 @@ class Fleet:
         self.step = Program(self._step, (*adam, *counted), self.device)
         self.parts: dict[str, _Part] = {}
         self.evaluations: list[Program] = []
-        for name in dict.fromkeys(name for r in self.replicas for name in r.evaluate):
-            made = plan([r.evaluate.get(name, ()) for r in self.replicas], self.store.sizes, batch_size)
+        names = list(dict.fromkeys(name for r in self.replicas for name in r.evaluate))
+        plans = self._plans([[r.evaluate.get(name, ()) for r in self.replicas] for name in names], batch_size)
+        for name, made in zip(names, plans):
             written = [torch.zeros_like(self.train_loss) for _ in range(3)]
             part = _Part(made, deal(made), *written)
             self.parts[name] = part
             self.evaluations.append(Program(partial(self._evaluate, part), written, self.device))
 
+    def _plans(self, parts: Sequence[Sequence[np.ndarray | Sequence[int]]], batch_size: int) -> list[Plan]:
+        made = [plan(part, self.store.sizes, batch_size) for part in parts]
+        return made if self.pairs is None or not made else with_layout(made, self.store.sizes)
+
     def _cached_replicas(self) -> int:
         """How many replicas compute together on a CPU: as many as keep one tensor of all of them in its caches."""
         model = self.model
         widest = max(max(p.shape, default=1) for p in model.parameters())
-        wide = model.hidden_channels if isinstance(model, SoftMaskGNN | GAT) else widest
+        wide = model.hidden_channels if isinstance(model, SoftMaskGNN | GAT | GeometricSoftMaskGNN) else widest
+        layout = self.train_plan.layout
+        rows = self.train_plan.nodes if layout is None else num_pairs(layout.blocks)
         width = self.stack.copy.itemsize
-        return max(1, (_CACHE_HALF if width == 2 else _CACHE) // (width * self.train_plan.nodes * wide))
+        return max(1, (_CACHE_HALF if width == 2 else _CACHE) // (width * rows * wide))
 
     @torch.no_grad()
     def _try_out(self) -> None:
         """One graph of every replica through the model, so that a model that cannot be a fleet is refused at once."""
         self.model.eval()
         crew = self.crews[0]
-        graphs = self.table[0, crew.first : crew.last, :1]
-        batch = self._assemble(graphs, self.train_plan.nodes)
+        graphs = self.table[0, crew.first : crew.last, : 1 if self.pairs is None else None]
+        batch = self._assemble(graphs, self.train_plan.nodes, self.train_plan.layout)
         # Without a rule vmap would loop over the replicas, one by one, in silence.
         functorch: Any = torch._C._functorch
         before = functorch._is_vmap_fallback_enabled()
         functorch._set_vmap_fallback_enabled(False)
         try:
-            out, _ = self._forward(crew, batch, {})
+            out, _, _ = self._forward(crew, batch, {})
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, NotImplementedError, TypeError) as error:
@@ -298,7 +344,7 @@ class Fleet:
         dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32)
         carried = None if self.edges is None else tuple(self.edges.x.shape)
         shape = (epochs, keep, self.train_plan.slots, tuple(self.x.shape), carried, self.loss.__name__)
-        more = f"{self.store.content_hash()} {dtypes} {shape} {self.adam.decoupled}"
+        more = f"{self.store.content_hash()} {dtypes} {shape} {self.adam.decoupled} {self.model!r}"
         return fingerprint(self.replicas, self.stack.flat, more)
 
     def _begin_epoch(self) -> None:
@@ -312,17 +358,19 @@ class Fleet:
     def _step(self) -> None:
         """One update of every replica that still has a batch this epoch."""
         self.model.train()
-        gradients, counted = [], []
+        gradients, counted, kept = [], [], []
         for crew in self.crews:
             batch, y, buffers = self._run_prepare(crew)
             with torch.enable_grad():
-                total, *sums = self._run_loss(crew, batch, y, buffers)
+                total, statistics, *sums = self._run_loss(crew, batch, y, buffers)
             gradients.append(torch.autograd.grad(total, list(crew.parameters.values())))
             counted.append(sums)
-        self._run_update(gradients, counted)
+            kept.append(statistics)
+        self._run_update(gradients, counted, kept)
 
-    def _assemble(self, graphs: Tensor, nodes: int) -> Batch:
-        return assemble(self.store, self.x, graphs, nodes, self.bitmaps, self.hubs, self.edges)
+    def _assemble(self, graphs: Tensor, nodes: int, layout: Layout | None) -> Batch:
+        known = (self.bitmaps, self.hubs, self.edges, self.quotient, self.pairs)
+        return assemble(self.store, self.x, graphs, nodes, *known, layout)
 
     def _next_graphs(self) -> Tensor:
         return self.table.index_select(0, self.cursor).squeeze(0)
@@ -330,17 +378,20 @@ class Fleet:
     def _prepare(self, crew: _Crew) -> tuple[Batch, Tensor, dict[str, Tensor]]:
         """The next batch of every replica, its targets, and the keys of its dropout."""
         graphs = self._next_graphs()[crew.first : crew.last]
-        batch = self._assemble(graphs, self.train_plan.nodes)
+        batch = self._assemble(graphs, self.train_plan.nodes, self.train_plan.layout)
         return batch, self._targets_of(crew, graphs), self._dropout_buffers(crew)
 
-    def _loss(self, crew: _Crew, batch: Batch, y: Tensor, buffers: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """What is differentiated, the sum over replicas of the mean loss; and loss and metric of each one's graphs."""
-        out, _ = self._forward(crew, batch, buffers)
+    def _loss(self, crew: _Crew, batch: Batch, y: Tensor, buffers: dict[str, Tensor]) -> tuple[Any, ...]:
+        """What is differentiated, the sum over replicas of the mean loss; the models' statistics after this batch; and
+        loss and metric of each one's graphs.
+        """
+        out, _, kept = self._forward(crew, batch, buffers)
         there = batch.graphs >= 0
         loss = torch.where(there, self.loss(out, y), 0).sum(dim=1)
         # The gradient of the sum is each replica's own: none sees another's parameters.
         total = (loss / there.sum(dim=1).clamp(min=1)).sum()
-        return total, loss.detach(), torch.where(there, self._score(crew, out.detach(), y), 0).sum(dim=1)
+        kept = {name: t.detach() for name, t in kept.items()}
+        return total, kept, loss.detach(), torch.where(there, self._score(crew, out.detach(), y), 0).sum(dim=1)
 
     def _score(self, crew: _Crew, out: Tensor, y: Tensor) -> Tensor:
         if self.metric is METRICS["cross_entropy"]:
@@ -349,9 +400,19 @@ class Fleet:
         std = self.std[crew.first : crew.last].unsqueeze(1)
         return self.metric(out.double() * std, y.double() * std)
 
-    def _update(self, gradients: Sequence[Sequence[Tensor]], counted: Sequence[Sequence[Tensor]]) -> None:
+    def _update(
+        self,
+        gradients: Sequence[Sequence[Tensor]],
+        counted: Sequence[Sequence[Tensor]],
+        kept: Sequence[dict[str, Tensor]],
+    ) -> None:
         active = (self._next_graphs() >= 0).any(dim=1)
         self.adam.step(torch.cat([self.stack.gather(g) for g in gradients]), self.lr, active)
+        for crew, statistics in zip(self.crews, kept):
+            for name, now in statistics.items():
+                # A replica without a batch has seen nothing.
+                on = active[crew.first : crew.last].reshape(-1, *[1] * (now.dim() - 1))
+                crew.statistics[name].copy_(torch.where(on, now, crew.statistics[name]))
         self.stack.refresh()
         for sums, total in zip(zip(*counted), (self.train_loss, self.train_metric)):
             total.add_(torch.cat(sums) / self.train_plan.counts)
@@ -370,22 +431,28 @@ class Fleet:
 
     def _forward(
         self, crew: _Crew, batch: Batch, buffers: dict[str, Tensor], masks: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """Outputs ``[replicas, slots, outputs]`` and, on request, each layer's largest mask ``[replicas, layers]``."""
+    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+        """Outputs ``[replicas, slots, outputs]``; on request, each layer's largest mask ``[replicas, layers]``; and the
+        statistics that the models keep, as this batch leaves them.
+        """
         slots = batch.graphs.size(1)
 
-        def one(parameters, buffers, x, neighbours, segments, edges):
+        def one(parameters, buffers, x, neighbours, segments, edges, pairs):
             tensors, inputs = {**parameters, **buffers}, (x, neighbours, segments)
-            options = {"batch_size": slots} if edges is None else {"batch_size": slots, "edge_attr": edges}
+            given = {"edge_attr": edges, "pos": pairs}
+            options = {"batch_size": slots} | {name: value for name, value in given.items() if value is not None}
             if not masks:
-                return functional_call(self.model, tensors, inputs, options), None
+                out = functional_call(self.model, tensors, inputs, options)
+                # What the model assigned to its buffers, torch writes back into the dictionary.
+                return out, None, {name: tensors[name] for name in crew.statistics}
             out, used = functional_call(self.model, tensors, inputs, options | {"return_masks": True})
             real = (segments.graph >= 0).unsqueeze(-1)
-            return out, torch.stack([torch.where(real, m, 0).amax() for m in used])
+            return out, torch.stack([torch.where(real, m, 0).amax() for m in used]), {}
 
-        out_dims: Any = (0, 0 if masks else None)
+        out_dims: Any = (0, 0 if masks else None, 0)
         run = vmap(one, in_dims=(0, 0, *batch.in_dims()), out_dims=out_dims, randomness="error")
-        return run(crew.parameters, buffers, batch.x, batch.neighbours, batch.segments, batch.edges)
+        tensors, (x, neighbours, segments, _, edges, pairs) = buffers | crew.statistics, batch
+        return run(crew.parameters, tensors, x, neighbours, segments, edges, pairs)
 
     def _targets_of(self, crew: _Crew, graphs: Tensor) -> Tensor:
         ids = graphs.clamp(min=0)
@@ -401,7 +468,8 @@ class Fleet:
         for crew in self.crews:
             rows = slice(crew.first, crew.last)
             loss, metric, largest = zip(
-                *(self._run_scores(crew, graphs[rows], part.plan.nodes) for graphs in part.graphs), strict=True
+                *(self._run_scores(crew, graphs[rows], part.plan.nodes, part.plan.layout) for graphs in part.graphs),
+                strict=True,
             )
             counts = part.plan.counts[rows]
             part.loss[rows] = sum(loss) / counts
@@ -410,10 +478,10 @@ class Fleet:
             closed = torch.stack(largest).amax(dim=0).amin(dim=1).double()
             part.mask[rows] = torch.where(counts > 0, closed, torch.nan)
 
-    def _scores(self, crew: _Crew, graphs: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _scores(self, crew: _Crew, graphs: Tensor, nodes: int, layout: Layout | None) -> tuple[Tensor, Tensor, Tensor]:
         """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
-        batch = self._assemble(graphs, nodes)
-        out, masks = self._forward(crew, batch, {}, masks=self.has_masks)
+        batch = self._assemble(graphs, nodes, layout)
+        out, masks, _ = self._forward(crew, batch, {}, masks=self.has_masks)
         if masks is None:
             masks = torch.ones_like(out[:, 0, :1])
         y, there = self._targets_of(crew, graphs), graphs >= 0

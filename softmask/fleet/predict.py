@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from softmask.data.store import GraphStore
+from softmask.fleet.edges import StoreEdges
 from softmask.nn import SoftMaskGNN
 from softmask.ops import Neighbours
 
@@ -12,17 +13,31 @@ _NODES = 32768
 
 
 @torch.no_grad()
-def predict(model: SoftMaskGNN, store: GraphStore, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Outputs ``[graphs, outputs]`` and the masks of every layer ``[nodes, 1 or hidden]``, in the store's order."""
+def predict(
+    model: SoftMaskGNN, store: GraphStore, x: Tensor, edge_x: Tensor | None = None
+) -> tuple[Tensor, list[Tensor]]:
+    """Outputs ``[graphs, outputs]`` and the masks of every layer ``[nodes, 1 or hidden]``, in the store's order.
+
+    Args:
+        model: the network.
+        store: the graphs.
+        x: the input of all their nodes.
+        edge_x: what their edges carry, ``[edges, channels]`` in the order of ``col``, if the model looks at them.
+    """
     device = next(model.parameters()).device
     store, x = store.to(device), x.to(device)
+    edges = None if edge_x is None else StoreEdges.of(store, edge_x.to(device))
     was_training = model.training
     model.eval()
     outs: list[Tensor] = []
     masks: list[list[Tensor]] = []
     for first, last in _runs(store.node_ptr.tolist()):
         neighbours, batch, nodes = consecutive(store, first, last)
-        out, used = model(x[nodes], neighbours, batch, batch_size=last - first, return_masks=True)
+        table = None
+        if edges is not None:
+            assert neighbours.base is not None
+            table = edges.table(store, neighbours.start, neighbours.end, neighbours.base)
+        out, used = model(x[nodes], neighbours, batch, batch_size=last - first, return_masks=True, edge_attr=table)
         outs.append(out)
         masks.append(used)
     model.train(was_training)

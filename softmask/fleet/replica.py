@@ -30,6 +30,7 @@ class Replica:
         dropout: the dropout rate, or ``None`` to keep the model's own.
         weight_decay: of Adam, or decoupled with AdamW.
         target: the column of the store's targets to learn, or ``None`` for all.
+        buffers: values of persistent buffers of the model that this replica has of its own, by name.
     """
 
     seed: int
@@ -41,6 +42,7 @@ class Replica:
     dropout: float | None = None
     weight_decay: float = 0.0
     target: int | None = None
+    buffers: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def check(self, num_graphs: int, place: int) -> None:
         """Refuses ids that are out of range or missing, and rates that make no sense, before any work starts."""

@@ -1,11 +1,13 @@
 """The parameters of all replicas as one array, one row a replica."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
+
+from softmask.errors import SettingError
 
 # Every parameter begins at a multiple of this many entries, so that matrix kernels can read 16 bytes at once.
 _ALIGNMENT = 8
@@ -14,7 +16,8 @@ _ALIGNMENT = 8
 class Stack:
     """The parameters of all replicas as one array ``[replicas, entries]``, and as named views into it.
 
-    An update of :attr:`flat` is an update of all models; the state of replica ``r`` is row ``r``.
+    An update of :attr:`flat` is an update of all models; the state of replica ``r`` is row ``r``. Behind the parameters
+    stand the statistics that models keep while they train (their persistent buffers); they have no gradient.
 
     Args:
         make_model: builds one model; its initial weights are drawn under each replica's seed.
@@ -40,14 +43,19 @@ class Stack:
                 models.append(make_model())
         self.model = models[0].to(device, dtype)
         self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
+        kept = self.model.state_dict()
+        self.statistics = {name: b.shape for name, b in self.model.named_buffers() if name in kept}
+        self.shapes |= self.statistics
         self.offsets: dict[str, int] = {}
         entries = 0
         for name, shape in self.shapes.items():
             self.offsets[name] = entries
             entries += -(-shape.numel() // _ALIGNMENT) * _ALIGNMENT
+        # How many entries are the parameters'.
+        self.trained = min((self.offsets[name] for name in self.statistics), default=entries)
         self.flat = torch.zeros(len(models), entries, device=device, dtype=dtype)
         for row, model in zip(self.flat, models):
-            for name, p in model.named_parameters():
+            for name, p in model.state_dict().items():
                 self._view(row, name).copy_(p.detach())
         self.copy = self.flat if compute == dtype else self.flat.to(compute)
 
@@ -63,7 +71,20 @@ class Stack:
             .detach()
             .requires_grad_()
             for name in self.shapes
+            if name not in self.statistics
         }
+
+    def kept(self, first: int, last: int) -> dict[str, Tensor]:
+        """The statistics of some replicas, in the memory of :attr:`flat`."""
+        return {name: self._view(self.flat[first:last], name).detach() for name in self.statistics}
+
+    def assign(self, replica: int, values: Mapping[str, Sequence[float]]) -> None:
+        """Gives buffers of one replica values of its own."""
+        for name, value in values.items():
+            if name not in self.statistics:
+                raise SettingError(f"the model has no persistent buffer {name!r}")
+            self._view(self.flat[replica], name).copy_(torch.tensor(value))
+        self.refresh()
 
     def refresh(self) -> None:
         """Brings the copy that the model computes with up to date."""
@@ -76,7 +97,7 @@ class Stack:
         for g in gradients:
             g = g.reshape(g.size(0), -1).to(self.flat.dtype)
             pieces.append(F.pad(g, (0, -g.size(1) % _ALIGNMENT)))
-        return torch.cat(pieces, dim=1)
+        return F.pad(torch.cat(pieces, dim=1), (0, self.flat.size(1) - self.trained))
 
     def state(self, flat: Tensor, replica: int) -> dict[str, Tensor]:
         """The state dict of one replica, on the CPU."""

@@ -20,7 +20,7 @@ from softmask.fleet.history import History, Trouble
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.replica import Replica
 from softmask.fleet.snapshot import Snapshot
-from softmask.nn import GAT, SoftMaskGNN
+from softmask.nn import GAT, GeometricSoftMaskGNN, SoftMaskGNN
 
 # d-wide vectors a node and layer that a step holds at its peak, and those outside the layers. Measured on an H200:
 # 10 replicas of PROTEINS (SMG, d = 128) peaked at 15, of REDDIT-BINARY (SMG-JK, d = 256) at 10 a layer.
@@ -29,6 +29,8 @@ _VECTORS_A_LAYER, _VECTORS_BESIDE = 16, 8
 _GAT_VECTORS_A_LAYER = 8
 # Not measured: with edge features, a vector for each of 128 channels of the perceptron, its gradient, and a copy.
 _EDGE_VECTORS_A_LAYER = 3 * 129
+# Not measured: for every pair of nodes the filter, its gradient, its products with the nodes' vectors, and some more.
+_PAIR_VECTORS_A_LAYER = 6
 # Of the memory that is free; the rest is for what the estimate does not know.
 _SHARE = 0.9
 
@@ -138,6 +140,9 @@ def memory_needs(
             a_layer += _EDGE_VECTORS_A_LAYER
         vectors = model.num_layers * a_layer + _VECTORS_BESIDE
         wide = vectors * model.hidden_channels + model.in_channels
+    elif isinstance(model, GeometricSoftMaskGNN):
+        vectors = model.num_layers * (_VECTORS_A_LAYER + _PAIR_VECTORS_A_LAYER * int(store.sizes.max()))
+        wide = (vectors + _VECTORS_BESIDE) * model.hidden_channels + model.in_channels
     else:
         # Nothing is known of another model but its parameters; a matrix of them has as many rows as it gives outputs.
         wide = 4 * sum(p.size(0) if p.dim() else 1 for p in model.parameters())

@@ -4,6 +4,8 @@ from softmask.nn.dropout import KeyedDropout
 from softmask.nn.edge_soft_mask_conv import EdgeSoftMaskConv
 from softmask.nn.gat import GAT
 from softmask.nn.gat_conv import GATConv
+from softmask.nn.geometric_conv import GeometricSoftMaskConv
+from softmask.nn.geometric_gnn import GeometricSoftMaskGNN
 from softmask.nn.mask_net import MaskNet
 from softmask.nn.soft_mask_conv import SoftMaskConv
 from softmask.nn.soft_mask_gnn import SoftMaskGNN
@@ -14,6 +16,8 @@ __all__ = [
     "VARIANTS",
     "EdgeSoftMaskConv",
     "GATConv",
+    "GeometricSoftMaskConv",
+    "GeometricSoftMaskGNN",
     "KeyedDropout",
     "MaskNet",
     "SoftMaskConv",

@@ -7,7 +7,7 @@ from torch_geometric.nn.dense.linear import Linear
 
 
 def embed(x: Tensor, lin: Linear) -> Tensor:
-    """An affine map of the nodes' input.
+    """An affine map of the nodes' input; a linear one, if `lin` has no bias.
 
     Args:
         x: ``[nodes, in_channels]`` floating point; or integer tokens, ``[nodes]`` or ``[nodes, columns]``, each
@@ -16,7 +16,8 @@ def embed(x: Tensor, lin: Linear) -> Tensor:
     """
     if x.is_floating_point():
         if lin.in_channels == 1:  # an outer product, which a compiler fuses with what follows
-            return x * lin.weight.t() + lin.bias
+            h = x * lin.weight.t()
+            return h if lin.bias is None else h + lin.bias
         return lin(x)
     if lin.in_channels == -1:
         raise ValueError("in_channels=-1 needs floating-point features; give the number of tokens instead")
@@ -30,4 +31,5 @@ def embed(x: Tensor, lin: Linear) -> Tensor:
     # A one-hot vector times a matrix is a look-up; the row before the first is the zero vector (token -1).
     table = F.pad(lin.weight.t(), (0, 0, 1, 0))
     h = F.embedding(x.long() + 1, table)
-    return (h.sum(dim=1) if x.dim() == 2 else h) + lin.bias
+    h = h.sum(dim=1) if x.dim() == 2 else h
+    return h if lin.bias is None else h + lin.bias

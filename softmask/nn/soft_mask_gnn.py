@@ -57,6 +57,8 @@ class SoftMaskGNN(torch.nn.Module):
 
     # What a fleet that computes in half precision leaves in float32.
     full_precision = ("head",)
+    # Nodes meet in sums over neighbours and over graphs alone: nodes of one stable colour have equal vectors and masks.
+    sums_only = True
 
     def __init__(
         self,

@@ -287,7 +287,7 @@ def _beside(op, count, replicas, in_dims, args):
     """Replicas side by side are one large graph. The first `count` arguments are of the nodes."""
     values: list[Any] = [side_by_side(t, dim, replicas) for t, dim in zip(args[:count], in_dims)]
     nodes, dims = values[0].size(1), in_dims[count:]
-    lists, of_replicas = (Neighbours(*t[:7], source=t[7], offset=t[8]) for t in (args[count:], dims))
+    lists, of_replicas = (Neighbours(*t[:7])._replace(source=t[7], offset=t[8]) for t in (args[count:], dims))
     flat = replicas_beside(lists, of_replicas, replicas, nodes)
     tensors = (t.reshape(replicas * nodes, *t.shape[2:]) for t in values)
     out = op(*tensors, *flat[:7], flat.source, flat.offset, *args[count + 9 :])

@@ -59,8 +59,8 @@ def _neighbour_sum(
     entry: Tensor | None = None,
     replicas: int = 1,
 ) -> Tensor:
-    listed = {"source": source, "offset": offset, "entry": entry}
-    return _plain(x, mask, Neighbours(start, end, col, base, weight=weight, **listed))
+    rows = Neighbours(start, end, col, base, source=source, offset=offset, weight=weight, entry=entry)
+    return _plain(x, mask, rows)
 
 
 def _plain(x: Tensor, mask: Tensor | None, neighbours: Neighbours) -> Tensor:

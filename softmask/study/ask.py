@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from softmask.baselines.own import own_code
+from softmask.baselines.registry import BASELINES, SOFT_MASK, find_model
 from softmask.data.fold_files import Fold
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
@@ -30,6 +32,7 @@ def ask(
     jobs: int = 1,
     folder: str | Path | None = None,
     weights: bool = False,
+    force: bool = False,
 ) -> Study:
     """A study, ready to :meth:`~softmask.study.study.Study.run`.
 
@@ -52,6 +55,7 @@ def ask(
         jobs: into how many jobs each fleet is cut, for several devices or machines.
         folder: of the record; by default one under ``studies`` whose name follows from the question.
         weights: keep the final weights of all models.
+        force: compute kernels even where that is estimated to take beyond reason.
     """
     if store.y is None:
         raise SettingError("the graphs have no classes or targets to learn")
@@ -60,6 +64,8 @@ def ask(
     if runs < 1:
         raise SettingError(f"runs must be at least 1, got {runs}")
     settings = (settings,) if isinstance(settings, Settings) else tuple(settings)
+    for model in dict.fromkeys(s.model for s in settings if s.model != SOFT_MASK):
+        find_model(model).check(store)
     y = targets_of(store)
     if given is not None:
         splits: list[dict[str, Any]] = given_splits(given, runs, seed)
@@ -84,8 +90,21 @@ def ask(
         seed=seed,
         precision=precision,
         jobs=jobs,
+        code=_code(settings),
     )
     if folder is None:
-        variants = "-".join(dict.fromkeys(s.variant for s in settings))
-        folder = Path("studies") / f"{question.data}-{variants}-{protocol}-{question.hash()[:8]}"
-    return Study(question, splits, store, Path(folder), weights)
+        models = "-".join(dict.fromkeys(_short(s) for s in settings))
+        folder = Path("studies") / f"{question.data}-{models}-{protocol}-{question.hash()[:8]}"
+    return Study(question, splits, store, Path(folder), weights, force)
+
+
+def _code(settings: Sequence[Settings]) -> str | None:
+    """A hash of the source of the models that are one's own, if any are."""
+    own = dict.fromkeys(s.model for s in settings if s.model != SOFT_MASK and s.model not in BASELINES)
+    return "-".join(own_code(model) for model in own) or None
+
+
+def _short(settings: Settings) -> str:
+    """A model's name as a part of a folder's."""
+    name = settings.variant if settings.model == SOFT_MASK else settings.model.rpartition(":")[2]
+    return "".join(c if c.isalnum() or c in "-_" else "-" for c in name)

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from softmask.baselines.registry import title_of
 from softmask.errors import SettingError
+from softmask.study.figures import NO_EPOCHS
 from softmask.study.record import Record
 from softmask.study.significance import Comparison, compare_scores
 
@@ -15,9 +17,9 @@ class StudyComparison:
     """Two studies compared by one of their figures.
 
     Args:
-        name_a, name_b: the studies, by the names of their folders.
+        name_a, name_b: the models; or, where those are called the same, the studies, by the names of their folders.
         figure: ``"paper"`` or ``"fair"``.
-        label: how that figure comes about, such as "epoch chosen on the test folds".
+        label, label_b: how that figure comes about in each, such as "epoch chosen on the test folds".
         metric: ``"accuracy"`` or ``"mean absolute error"``.
         mean_a, mean_b: the figure itself.
         comparison: the difference and what it may rest on.
@@ -27,6 +29,7 @@ class StudyComparison:
     name_b: str
     figure: str
     label: str
+    label_b: str
     metric: str
     mean_a: float
     mean_b: float
@@ -36,9 +39,16 @@ class StudyComparison:
         """What the evidence says and what it does not, in plain words."""
         accuracy = self.metric == "accuracy"
         said = self.comparison.sentence(self.name_a, self.name_b, accuracy, "%" if accuracy else "")
-        if self.figure == "paper":
+        labels = {self.name_a: self.label, self.name_b: self.label_b}
+        flattered = [name for name, label in labels.items() if label != NO_EPOCHS]
+        if self.figure == "paper" and len(flattered) == 2:
             said += (
                 f" Both figures have the {self.label}, which flatters each of them, and not always by the same amount; "
+                "the fair figures are the ones to decide by."
+            )
+        elif self.figure == "paper" and flattered:
+            said += (
+                f" The figure of {flattered[0]} has the {labels[flattered[0]]}, which flatters it and not the other; "
                 "the fair figures are the ones to decide by."
             )
         return said
@@ -56,6 +66,7 @@ def compare_studies(a: Record, b: Record, figure: str | None = None) -> StudyCom
     if name_a == name_b:
         name_a, name_b = str(a.folder), str(b.folder)
     names = f"{name_a} and {name_b}"
+    model_a, model_b = (" / ".join(dict.fromkeys(map(title_of, r.question.get("settings", ())))) for r in (a, b))
     for record, name in ((a, name_a), (b, name_b)):
         if record.result is None:
             raise SettingError(f"{name} is not finished; run its command again, and it goes on where it stopped")
@@ -73,11 +84,14 @@ def compare_studies(a: Record, b: Record, figure: str | None = None) -> StudyCom
     if len(a.splits) > 1 and all(run["test"] == a.splits[0]["test"] for run in a.splits):
         # Given folds are the same in every run: more runs are not more folds.
         scores = [np.array(s).mean(axis=0, keepdims=True) for s in scores]
+    if model_a != model_b:
+        name_a, name_b = model_a, model_b
     return StudyComparison(
         name_a=name_a,
         name_b=name_b,
         figure=figure,
         label=first["label"],
+        label_b=second["label"],
         metric=a.question["metric"],
         mean_a=first["mean"],
         mean_b=second["mean"],

@@ -69,7 +69,7 @@ def cross_validate(
     y = store.y.cpu().numpy()
     if classes:
         y = np.asarray(store.info["classes"])[y]
-    features = Features.of(store, attributes=settings.attributes)
+    features, edges = Features.of(store, attributes=settings.attributes), settings.edge_features(store)
     replicas, tests = [], []
     check_seed(seed)
     for run in ((seed + r) % 2**32 for r in range(runs)):
@@ -93,7 +93,7 @@ def cross_validate(
         return on_epoch(epoch, metrics["test"]) if on_epoch is not None else None
 
     history, _, _ = train_in_waves(
-        lambda: settings.build(features, outputs, task),
+        lambda: settings.build(features, outputs, task, edges),
         store,
         features(store),
         replicas,
@@ -102,6 +102,7 @@ def cross_validate(
         on_epoch=report,
         device=device,
         loss="cross_entropy" if classes else "mse",
+        edge_x=None if edges is None else edges(store),
     )
     curve = history.metric["test"].reshape(runs, folds, -1)
     return CrossValidation(

@@ -37,6 +37,7 @@ class Local:
         waiting = [job for job in jobs if not work.done(job)]
         finished = len(jobs) - len(waiting)
         if len(self.devices) > 1 and len(waiting) > 1:
+            work.check_elsewhere()
             self._side_by_side(work, waiting, store, lambda done: on_progress(finished + done, 0))
             return
         for job in waiting:

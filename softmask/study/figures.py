@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from softmask.baselines.registry import SOFT_MASK, way_of
 from softmask.study.choose import best_common_epoch, best_epoch
 from softmask.study.record import Record
 
@@ -12,6 +13,7 @@ LABELS = {
     "fair": "epoch chosen on validation parts",
     "holdout": "epoch chosen on the validation part",
 }
+NO_EPOCHS = "no epoch to choose"
 
 
 def figures(record: Record) -> dict[str, Any]:
@@ -24,6 +26,8 @@ def figures(record: Record) -> dict[str, Any]:
             label = LABELS[role]
             if len(record.question["settings"]) > 1:
                 label = label.replace("epoch", "epoch and settings")
+            elif way_of(record.question["settings"][0].get("model", SOFT_MASK)) == "once":
+                label = NO_EPOCHS
             found[role] = _figure(label, scores, epochs)
     gap = None
     if {"paper", "fair"} <= found.keys():

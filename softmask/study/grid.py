@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from softmask.atomic import atomic_path
+from softmask.baselines.own import is_reference
 from softmask.errors import DataError, SettingError
 from softmask.fleet.replica import check_seed
 from softmask.study.settings import Settings
@@ -187,6 +188,8 @@ def _choices(table: dict[str, Any], name: str) -> dict[str, tuple[Any, ...]]:
 
 def _check_kind(path: str | Path, key: str, value: Any) -> None:
     """Refuses values that are no setting at all, before `Settings` looks at what they are."""
+    if key == "model" and isinstance(value, str) and is_reference(value):
+        raise SettingError(f"{path}: model {value!r}: no code is run because a file names it; give it with --model")
     switch = isinstance(getattr(Settings, key), bool)
     if not isinstance(value, str | int | float) or isinstance(value, bool) != switch:
         kind = "true or false" if switch else "a number or a word"

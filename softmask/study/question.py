@@ -30,6 +30,7 @@ class Question:
         seed: of the first run.
         precision: of the arithmetic.
         jobs: into how many jobs each fleet is cut.
+        code: hash of the source of a model of one's own, so that a changed one is another question.
     """
 
     data: str
@@ -48,6 +49,7 @@ class Question:
     seed: int
     precision: str
     jobs: int
+    code: str | None = None
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
@@ -73,7 +75,10 @@ class Question:
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
-        return asdict(self) | {"settings": [s.to_json() for s in self.settings], "metric": self.metric}
+        fields = asdict(self)
+        if self.code is None:
+            del fields["code"]
+        return fields | {"settings": [s.asked() for s in self.settings], "metric": self.metric}
 
     def hash(self) -> str:
         """Tells questions apart."""

@@ -54,6 +54,7 @@ class OnRay:
         waiting = [job for job in jobs if not work.done(job)]
         if not waiting:
             return
+        work.check_elsewhere(machines=True)
         arrays = {name: t.cpu().numpy() for name, t in store.tensors().items()}
         # Room for the graphs and for what comes back; Ray would take a third of the memory.
         room = max(200 * 2**20, 4 * sum(a.nbytes for a in arrays.values()))

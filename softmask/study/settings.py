@@ -5,12 +5,19 @@ from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
 
+from softmask.baselines.registry import SOFT_MASK, check_model
+from softmask.data.edge_features import EdgeFeatures
 from softmask.data.features import Features
+from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 from softmask.nn import VARIANTS, SoftMaskGNN
 
 # Larger numbers are mistakes, and no memory holds them.
 _MOST = 1_000_000
+
+# Fields that came after the first studies. At their default they are no part of a question, so that a study which was
+# asked before they came is still the same one.
+_LATER = ("model", "edges")
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,10 @@ class Settings:
         readout: ``sum`` or ``mean``.
         attributes: use the continuous node attributes beside the labels.
         norm: divide every node's vector by its root mean square in every layer; not of the paper.
+        edges: use edge labels or attributes: the layers are edge-conditioned
+            (:class:`~softmask.nn.EdgeSoftMaskConv`), as in the paper's regression.
+        model: ``soft-mask``, or the name of a baseline (see :mod:`softmask.baselines`), which does not use `variant`
+            and `norm`, and perhaps not others; :func:`softmask.baselines.baseline_settings` gives a baseline's own.
     """
 
     variant: str = "smg-jk"
@@ -43,8 +54,11 @@ class Settings:
     readout: Literal["sum", "mean"] = "sum"
     attributes: bool = False
     norm: bool = False
+    model: str = SOFT_MASK
+    edges: bool = False
 
     def __post_init__(self) -> None:
+        check_model(self.model)
         if self.variant not in VARIANTS:
             raise SettingError(f"unknown variant {self.variant!r}; known are {', '.join(VARIANTS)}")
         if self.readout not in ("sum", "mean"):
@@ -56,7 +70,7 @@ class Settings:
             if int(value) > _MOST:
                 raise SettingError(f"{name} must be at most {_MOST}, got {value}")
             object.__setattr__(self, name, int(value))
-        for name in ("attributes", "norm"):
+        for name in ("attributes", "norm", "edges"):
             object.__setattr__(self, name, bool(getattr(self, name)))
         for name in ("lr", "decay", "dropout"):
             value = getattr(self, name)
@@ -69,9 +83,23 @@ class Settings:
             raise SettingError(f"decay must lie in (0, 1], got {self.decay}")
         if not 0 <= self.dropout < 1:
             raise SettingError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        if self.edges and self.norm:
+            raise SettingError("edges and norm: the layers with edge features have no norm; leave one of them off")
 
-    def build(self, features: Features, outputs: int, task: str) -> SoftMaskGNN:
-        """A model with fresh weights for these settings."""
+    def edge_features(self, store: GraphStore) -> EdgeFeatures | None:
+        """What a model with these settings sees of an edge; ``None`` if it does not look at them."""
+        return EdgeFeatures.of(store) if self.edges else None
+
+    def build(
+        self, features: Features, outputs: int, task: str, edge_features: EdgeFeatures | None = None
+    ) -> SoftMaskGNN:
+        """A soft-mask model with fresh weights for these settings."""
+        if self.model != SOFT_MASK:
+            raise SettingError(
+                f"model is {self.model!r}: only soft-mask models can be kept and used; baselines are for evaluate"
+            )
+        if self.edges != (edge_features is not None):
+            raise SettingError("edge features must be given where edges is on, and only there")
         return SoftMaskGNN(
             features.channels,
             self.hidden,
@@ -80,6 +108,7 @@ class Settings:
             readout=self.readout,
             dropout=self.dropout,
             norm=self.norm,
+            edge_channels=None if edge_features is None else edge_features.channels,
             head="classifier" if task == "classification" else "regressor",
             **VARIANTS[self.variant],
         )
@@ -87,3 +116,7 @@ class Settings:
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         return asdict(self)
+
+    def asked(self) -> dict[str, Any]:
+        """As plain JSON, in a question."""
+        return {k: v for k, v in self.to_json().items() if k not in _LATER or v != getattr(Settings, k)}

@@ -37,6 +37,7 @@ class Study:
         store: the graphs.
         folder: where its record goes.
         weights: whether the final weights of all models are kept.
+        force: whether kernels are computed that are estimated to take beyond reason.
     """
 
     question: Question
@@ -44,6 +45,7 @@ class Study:
     store: GraphStore
     folder: Path
     weights: bool = False
+    force: bool = False
 
     def run(self, executor: Executor, on_progress: OnProgress | None = None, fresh: bool = False) -> Record:
         """Trains what is not yet trained, and gives the finished record.
@@ -100,6 +102,7 @@ class Study:
             precision=question.precision,
             patience=question.patience,
             weights=self.weights,
+            force=self.force,
         )
         for stage, trials in self._stages():
             jobs = jobs_of(stage, trials, question.settings, question.jobs)
@@ -165,6 +168,7 @@ class Study:
             "troubles": [t for job in record.jobs.values() for t in job["troubles"]],
             "models": sum(job["replicas"] for job in record.jobs.values()),
             "devices": sorted({job["device"] for job in record.jobs.values()}),
+            "ways": sorted({job.get("way", "fleet") for job in record.jobs.values()}),
             "precisions": sorted({job["precision"] for job in record.jobs.values()}),
             # Of all trainings; and from the first to the last moment, if the study was not interrupted.
             "device_s": round(sum(job["wall_s"] for job in record.jobs.values()), 3),

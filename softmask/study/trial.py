@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from softmask.baselines.registry import way_of
 from softmask.fleet import Replica
 from softmask.study.grid import by_shape
 from softmask.study.settings import Settings
@@ -40,9 +41,16 @@ class Trial:
     def replica(self, settings: Settings) -> Replica:
         """The model of a fleet that does this training."""
         parts = {"validation": self.validation, "test": self.test}
+        seed, train = self.seed, self.train
+        if way_of(settings.model) == "once":
+            # The same fit for all protocols and repeats, which differ in the epoch that they choose: here is none. So
+            # no validation part is needed either, unless it is settings that are chosen.
+            seed = seed_of("once", self.run, self.fold)
+            if self.test is not None and self.validation is not None:
+                train, parts["validation"] = np.sort(np.concatenate([train, self.validation])), None
         return Replica(
-            seed=self.seed,
-            train=self.train,
+            seed=seed,
+            train=train,
             evaluate={name: ids for name, ids in parts.items() if ids is not None},
             lr=settings.lr,
             decay=settings.decay,

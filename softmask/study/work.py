@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from softmask.baselines.own import check_elsewhere
+from softmask.baselines.registry import SOFT_MASK, way_of
+from softmask.baselines.train import train_baseline
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.errors import DataError, StudyInterrupted
@@ -34,6 +37,7 @@ class Work:
         precision: of the arithmetic.
         patience: ends a fleet when no model's validation part has improved for so many epochs.
         weights: whether the final weights are kept.
+        force: whether kernels are computed that are estimated to take beyond reason.
     """
 
     folder: Path
@@ -43,6 +47,12 @@ class Work:
     precision: str
     patience: int | None
     weights: bool
+    force: bool = False
+
+    def check_elsewhere(self, machines: bool = False) -> None:
+        """Refuses models that other processes, or those of other `machines`, could not find."""
+        for settings in self.settings:
+            check_elsewhere(settings.model, machines)
 
     def done(self, job: Job) -> bool:
         """Whether the job's record is complete."""
@@ -58,8 +68,6 @@ class Work:
         begin = saved = monotonic()
         spent = _spent(place / "spent.json")
         shape = self.settings[job.trials[0].setting]
-        features = Features.of(store, attributes=shape.attributes)
-        outputs = len(store.info["classes"]) if self.task == "classification" else store.y.size(1)  # type: ignore[union-attr]
 
         def report(epoch: int, metrics: dict[str, torch.Tensor]) -> bool | None:
             nonlocal saved
@@ -68,18 +76,30 @@ class Work:
                 write_json(place / "spent.json", spent + saved - begin)
             return None if on_epoch is None else on_epoch(epoch)
 
-        history, _, _ = train_in_waves(
-            lambda: shape.build(features, outputs, self.task),
-            *(store, features(store), [t.replica(self.settings[t.setting]) for t in job.trials]),
-            epochs=job.trials[0].epochs,
-            batch_size=shape.batch_size,
-            patience=None if self.patience is None else ("validation", self.patience),
-            on_epoch=report,
-            device=device,
-            precision=self.precision,  # type: ignore[arg-type]
-            snapshots=place,
-            loss="cross_entropy" if self.task == "classification" else "mse",
-        )
+        replicas = [t.replica(self.settings[t.setting]) for t in job.trials]
+        options: dict[str, Any] = {
+            "epochs": job.trials[0].epochs,
+            "patience": None if self.patience is None else ("validation", self.patience),
+            "device": device,
+            "precision": self.precision,
+            "snapshots": place,
+        }
+        if shape.model != SOFT_MASK:
+            history = train_baseline(
+                *(shape, store, replicas), **options, on_epoch=lambda epoch: report(epoch, {}), force=self.force
+            )
+        else:
+            features, edges = Features.of(store, attributes=shape.attributes), shape.edge_features(store)
+            outputs = len(store.info["classes"]) if self.task == "classification" else store.y.size(1)  # type: ignore[union-attr]
+            history, _, _ = train_in_waves(
+                lambda: shape.build(features, outputs, self.task, edges),
+                *(store, features(store), replicas),
+                **options,
+                batch_size=shape.batch_size,
+                on_epoch=report,
+                loss="cross_entropy" if self.task == "classification" else "mse",
+                edge_x=None if edges is None else edges(store),
+            )
         seconds = spent + monotonic() - begin
         if history.interrupted:
             write_json(place / "spent.json", seconds)
@@ -93,12 +113,19 @@ class Work:
             "replicas": len(job.trials),
             "wall_s": round(seconds, 3),
             "device": name,
-            "precision": precision_name(self.precision, torch.device(device)),  # type: ignore[arg-type]
+            "precision": _precision(self.precision, shape.model, device),
+            "way": way_of(shape.model),
             "troubles": [str(t) for t in history.troubles],
         }
         write_json(place / "done.json", done)
         for file in (*place.glob("replicas-*.safetensors"), place / "spent.json"):
             file.unlink(missing_ok=True)
+
+
+def _precision(precision: str, model: str, device: str) -> str:
+    if way_of(model) == "fleet":
+        return precision_name(precision, torch.device(device))  # type: ignore[arg-type]
+    return "float32" if way_of(model) == "one by one" else "float64"
 
 
 def _spent(path: Path) -> float:

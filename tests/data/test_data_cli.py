@@ -25,7 +25,7 @@ def test_list(write_tu, tmp_path):
     rows = {row["name"]: row for row in json.loads(run("list", "--data-dir", tmp_path, "--json"))}
     assert rows["MUTAG"]["where"] == str(tmp_path / "MUTAG")
     assert rows["MUTAG"]["graphs"] == 188
-    assert len(rows) == 14
+    assert len(rows) == len(KNOWN) + len(SYNTHETIC)
 
 
 def test_list_with_a_wrong_folder(tmp_path):

@@ -6,14 +6,15 @@ import torch
 from softmask.data import Features
 from softmask.data.convert import to_networkx
 from softmask.data.splits import holdout
-from softmask.data.synthetic import SYNTHETIC, hierarchy, motif
+from softmask.data.synthetic import SYNTHETIC, ba2motifs, hierarchy, motif
 from softmask.errors import SettingError
 from softmask.nn import SoftMaskGNN
 
 both = pytest.mark.parametrize("name", ["hierarchy", "motif"])
+every = pytest.mark.parametrize("name", list(SYNTHETIC))
 
 
-@both
+@every
 def test_shape_of_the_set(name):
     store = SYNTHETIC[name](60, seed=5)
     assert store.num_graphs == 60
@@ -29,7 +30,7 @@ def test_shape_of_the_set(name):
         assert nx.is_connected(graph)
 
 
-@both
+@every
 def test_the_seed_decides_everything_and_a_small_set_begins_a_large_one(name):
     make = SYNTHETIC[name]
     assert make(20, seed=1).content_hash() == make(20, seed=1).content_hash()
@@ -39,7 +40,10 @@ def test_the_seed_decides_everything_and_a_small_set_begins_a_large_one(name):
         assert torch.equal(tensor, getattr(begin, key))
 
 
-@pytest.mark.parametrize(("name", "digest"), [("hierarchy", "aa8f9ba2cc416538"), ("motif", "a8cc72f4868e9e82")])
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [("hierarchy", "aa8f9ba2cc416538"), ("motif", "a8cc72f4868e9e82"), ("ba2motifs", "dd5dd9708ce0db66")],
+)
 def test_sets_are_the_same_on_every_machine(name, digest):
     """The digests were recorded once; another version of a library must not change the graphs."""
     assert SYNTHETIC[name](50, seed=0).content_hash()[:16] == digest
@@ -80,13 +84,37 @@ def test_motif_is_the_one_of_its_class_and_hangs_by_one_edge():
         assert nx.is_connected(graph.subgraph(set(graph) - planted))
 
 
+def test_ba2motifs_hang_a_house_or_a_cycle_on_a_tree():
+    store = ba2motifs(40, seed=3)
+    shapes = {"house": nx.house_graph(), "cycle": nx.cycle_graph(5)}
+    for data, graph in zip(store, to_networkx(store), strict=True):
+        planted = set(np.flatnonzero(data.node_role.numpy()).tolist())
+        assert nx.is_isomorphic(graph.subgraph(planted), shapes[store.info["classes"][int(data.y)]])
+        assert len(list(nx.edge_boundary(graph, planted))) == 1
+        rest = graph.subgraph(set(graph) - planted)
+        assert len(rest) == 20
+        assert nx.is_tree(rest)
+
+
+def test_ba2motifs_attach_in_proportion_to_the_degree():
+    """The third node joins either end of one edge; the fourth the middle of a path of three half the time."""
+    store = ba2motifs(2000, seed=1, background=(5, 5))
+    middle = []
+    for data, graph in zip(store, to_networkx(store), strict=True):
+        rest = graph.subgraph(np.flatnonzero(data.node_role.numpy() == 0).tolist())
+        middle.append(max(d for _, d in rest.degree))
+    # Trees of 5 nodes: the star with the chance 1/2 * 3/6, the path with 1/2 * 2/6.
+    shares = np.bincount(middle, minlength=5)[2:] / len(middle)
+    np.testing.assert_allclose(shares, [1 / 6, 7 / 12, 1 / 4], atol=4 * 0.5 / np.sqrt(2000))
+
+
 def test_background_without_extra_edges_is_a_tree():
     store = motif(10, background=(6, 6), extra_edges=0.0)
     for data, graph in zip(store, to_networkx(store), strict=True):
         assert nx.is_tree(graph.subgraph(np.flatnonzero(data.node_role.numpy() == 0)))
 
 
-@both
+@every
 def test_three_rounds_of_colour_refinement_tell_the_classes_apart(name):
     """1-WL bounds what message passing can tell apart, so it must be enough, within the model's layers."""
     store = SYNTHETIC[name](100)
@@ -177,6 +205,8 @@ def test_soft_mask_networks_solve_it(name):
         (hierarchy, {"parts": 4}),
         (hierarchy, {"leaves": (1, 3)}),
         (hierarchy, {"leaves": (2, 3, 4)}),
+        (ba2motifs, {"num_graphs": 1}),
+        (ba2motifs, {"background": (4, 9)}),
         (motif, {"num_graphs": 0}),
         (motif, {"background": (4, 9)}),
         (motif, {"background": (9, 8)}),
@@ -191,7 +221,7 @@ def test_wrong_settings_name_themselves(make, wrong):
         make(**wrong)
 
 
-@both
+@every
 def test_numpy_integers_are_whole_numbers_too(name):
     mine = SYNTHETIC[name](np.int64(4), seed=np.int64(2))
     assert mine.content_hash() == SYNTHETIC[name](4, seed=2).content_hash()

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from softmask.data.synthetic import motif
 from softmask.errors import SettingError, SoftmaskError
 from softmask.explain import draw_masks
-from softmask.explain.draw import OUTLINES, layout
+from softmask.explain.draw import OUTLINES, caption, layout, masks_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -243,3 +243,65 @@ def test_drawing_leaves_no_global_state(graph, tmp_path):
     draw_masks(graph, torch.rand(graph.num_nodes, 1), tmp_path / "a.svg")
     assert dict(matplotlib.rcParams) == before
     assert not Gcf.figs
+
+
+def test_short_labels_are_written_into_the_marks(tmp_path):
+    labels = ["C", "Cl", "<b>", "$x$"[:3], "N"]
+    path = draw_masks(_ring(5), np.tile([[0.0], [1.0], [0.5], [0.2], [0.9]], 2), tmp_path / "a.svg", labels=labels)
+    _, _, texts = _read(path)
+    for label in labels:
+        assert texts.count(label) == 2, "once in each layer"
+    letters = {
+        "".join(t.itertext()): t.get("style", "") for t in ET.parse(path).iter(f"{SVG}text") if "".join(t.itertext())
+    }
+    assert "#ffffff" in letters["Cl"], "white on the deepest colour"
+    assert "#ffffff" not in letters["C"]
+
+
+def test_few_labels_that_do_not_fit_become_shapes_with_a_legend(tmp_path):
+    n = 300
+    labels = ["helix" if v % 3 else "sheet & <b>" for v in range(n)]
+    path = draw_masks(_ring(n), torch.rand(n, 2), tmp_path / "a.svg", labels=labels)
+    tree = ET.parse(path)
+    groups = {g.get("id"): g for g in tree.iter(f"{SVG}g")}
+    assert [len(list(groups[f"layer-1-nodes-{k}"].iter(f"{SVG}use"))) for k in (0, 1)] == [200, 100]
+    texts = ["".join(t.itertext()) for t in tree.iter(f"{SVG}text")]
+    assert "label helix" in texts
+    assert "label sheet & <b>" in texts
+
+
+def test_many_labels_that_do_not_fit_are_left_out(tmp_path):
+    n = 300
+    path = draw_masks(_ring(n), torch.rand(n, 1), tmp_path / "a.svg", labels=[f"word {v % 9}" for v in range(n)])
+    marks, _, texts = _read(path)
+    assert len(marks[0]) == n
+    assert not any("word" in t for t in texts)
+
+
+def test_places_can_be_given(tmp_path):
+    place = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    tree = ET.parse(draw_masks(_ring(3), torch.rand(3, 1), tmp_path / "a.svg", place=place))
+    nodes = {g.get("id"): g for g in tree.iter(f"{SVG}g")}["layer-1-nodes"]
+    at = np.array([[float(u.get(c)) for c in "xy"] for u in nodes.iter(f"{SVG}use")])
+    assert at[1, 0] > at[0, 0]
+    assert at[2, 1] < at[0, 1], "y is upwards in the places, and downwards in the picture"
+    assert (at[0, 1] - at[2, 1]) / (at[1, 0] - at[0, 0]) == pytest.approx(2, rel=1e-3)
+    for wrong in (place[:2], np.full((3, 2), np.nan)):
+        with pytest.raises(SettingError, match="places have shape"):
+            draw_masks(_ring(3), torch.rand(3, 1), tmp_path / "b.svg", place=wrong)
+    with pytest.raises(SettingError, match="2 labels for the 3 nodes"):
+        draw_masks(_ring(3), torch.rand(3, 1), tmp_path / "b.svg", labels=["a", "b"])
+
+
+def test_captions_of_classes_and_of_numbers():
+    assert caption("a", 0.987, "b") == "predicted a (probability 0.99), class b"
+    assert caption(actual="b") == "class b"
+    assert caption(1.23456, None, 1.0) == "predicted 1.235, actual 1"
+    assert caption([1.0, 2.0, 3.0, 4.0, 5.0]) == "predicted 1, 2, 3, 4, ..."
+
+
+def test_an_svg_for_a_page(graph):
+    text = masks_svg(graph, torch.rand(graph.num_nodes, 2), "a title", predicted="x", probability=0.5)
+    assert text.startswith("<svg")
+    ET.fromstring(text)
+    assert "a title" in text

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from softmask.errors import SettingError
-from softmask.explain import mask_auc, node_masks
+from softmask.explain import Fidelity, mask_auc, node_masks, precision_at_k
 
 
 @settings(deadline=None, max_examples=150)
@@ -81,3 +81,40 @@ def test_node_masks_has_a_column_for_each_layer():
         assert float(table[v, 2]) == pytest.approx(sum(masks[2][v].tolist()) / 8)
     with pytest.raises(ValueError, match="no masks"):
         node_masks([])
+
+
+def test_precision_at_k_counts_the_true_among_the_largest():
+    score = [0.9, 0.8, 0.1, 0.2, 0.5, 0.4]
+    truth = [1, 0, 1, 0, 0, 0]
+    batch = [0, 0, 0, 0, 0, 0]
+    assert precision_at_k(score, truth, batch) == 0.5
+    assert precision_at_k(score, truth, batch, k=1) == 1.0
+    assert precision_at_k(score, truth, batch, k=3) == pytest.approx(1 / 3)
+    assert precision_at_k(score, truth, batch, k=99) == pytest.approx(1 / 3)
+
+
+def test_precision_at_k_takes_ties_at_random():
+    # Two places for four equals, of which one is true: half a true node among two.
+    assert precision_at_k([1, 1, 1, 1], [1, 0, 0, 0], [0] * 4, k=2) == pytest.approx(0.25)
+    rng = np.random.default_rng(0)
+    score, truth = rng.integers(0, 3, 12), rng.integers(0, 2, 12)
+    drawn = [precision_at_k(score + 1e-6 * rng.random(12), truth, [0] * 12, k=5) for _ in range(4000)]
+    assert precision_at_k(score, truth, [0] * 12, k=5) == pytest.approx(np.mean(drawn), abs=0.02)
+
+
+def test_precision_at_k_is_a_mean_over_graphs_that_have_both():
+    score, truth, batch = [3, 1, 1, 2, 5, 5], [1, 0, 1, 0, 1, 1], [0, 0, 1, 1, 2, 2]
+    assert precision_at_k(score, truth, batch) == 0.5
+    with pytest.raises(SettingError, match="k=0"):
+        precision_at_k(score, truth, batch, k=0)
+
+
+@pytest.mark.parametrize(
+    ("plus", "minus", "expected"), [(1, 0, 1), (0.5, 0.5, 0.5), (0, 0, 0), (1, 1, 0), (0.5, 0, 2 / 3)]
+)
+def test_characterization_is_that_of_pyg(plus, minus, expected):
+    from torch_geometric.explain.metric import characterization_score
+
+    assert Fidelity(plus, minus, 0.0).characterization == pytest.approx(expected)
+    if plus > 0 and minus < 1:
+        assert float(characterization_score(plus, minus)) == pytest.approx(expected)

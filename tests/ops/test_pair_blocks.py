@@ -19,23 +19,31 @@ from softmask.ops.pair_blocks import (
 def _inputs(seed, graphs=2, places=4, channels=3):
     numbers = Numbers(seed)
     shape = (graphs, places, places)
-    return numbers.normal(*shape, channels), numbers.normal(graphs, places, channels), numbers.normal(*shape, 3)
+    nodes = (graphs, places)
+    return (
+        *(numbers.normal(*shape, channels), numbers.normal(*nodes, channels), numbers.normal(*shape, 3)),
+        numbers.normal(*nodes, 3, channels),
+    )
 
 
 def test_both_forms_of_the_sums_against_loops():
-    filters, x, direction = _inputs(0)
-    plain, along = np.zeros((2, 4, 3)), np.zeros((3, 2, 4, 3))
+    filters, x, direction, vectors = _inputs(0)
+    plain, along, with_own = np.zeros((2, 4, 3)), np.zeros((2, 4, 3, 3)), np.zeros((2, 4, 3, 3))
     for g in range(2):
         for i in range(4):
             for j in range(4):
                 term = filters[g, i, j].numpy() * x[g, j].numpy()
                 plain[g, i] += term
                 for k in range(3):
-                    along[k, g, i] += term * direction[g, i, j, k].item()
+                    along[g, i, k] += term * direction[g, i, j, k].item()
+                    with_own[g, i, k] += filters[g, i, j].numpy() * vectors[g, j, k].numpy()
     for form in (fused_pair_sums, batched_pair_sums, pair_sums):
         found = form(filters, x, direction)
         np.testing.assert_allclose(found[0].numpy(), plain, atol=1e-12)
         np.testing.assert_allclose(found[1].numpy(), along, atol=1e-12)
+        found = form(filters, x, direction, vectors)
+        np.testing.assert_allclose(found[0].numpy(), plain, atol=1e-12)
+        np.testing.assert_allclose(found[1].numpy(), along + with_own, atol=1e-12)
 
 
 def test_gradients():

@@ -1,16 +1,20 @@
 import json
 
 import numpy as np
+import pytest
 import torch
 
 from softmask.data.catalog import open_data
-from softmask.paper.table2 import OTHERS, bond_features, markdown, rows
+from softmask.errors import SettingError
+from softmask.nn.geometric_readout import READOUTS
+from softmask.paper.regression import bond_features
+from softmask.paper.table2 import OTHERS, markdown, rows
 
 
 def test_the_recipe():
     found = rows()
-    assert [r.variant for r in found] == ["smg-jk", "m-smg-jk"]
-    for row in found:
+    assert [r.variant for r in found] == ["smg-jk", "m-smg-jk", "geometric"]
+    for row in found[:2]:
         s = row.settings
         assert (s.layers, s.hidden, s.batch_size, s.epochs, s.lr, s.decay, s.decay_every) == (
             *(3, 64, 64, 500, 5e-4, 0.8, 30),
@@ -29,6 +33,34 @@ def test_bond_features_are_the_kind_and_the_relative_length():
         torch.testing.assert_close(x[mine, 4], length / length.max(), atol=1e-4, rtol=0)
 
 
+def test_the_recipe_of_the_geometric_row():
+    (row,) = rows(variants=["geometric"])
+    targets = open_data("qm9-sample").info["targets"]
+    assert list(row.readouts) == targets
+    assert set(row.readouts.values()) <= set(READOUTS)
+    assert set(row.references) <= set(targets)
+    assert row.readouts["mu"] == "dipole"
+    assert (row.ratios, row.seed) == (rows()[0].ratios, rows()[0].seed)
+    with pytest.raises(SettingError, match="no variant 'gin'; it has smg-jk, m-smg-jk, geometric"):
+        rows(variants=["gin"])
+
+
+def test_the_geometric_row_learns_what_is_left_of_the_targets():
+    """Targets less their reference, errors in the same unit; a dipole of zero is the output's zero."""
+    store = open_data("qm9-sample").select(range(200))
+    (row,) = rows(quick=True, variants=["geometric"])
+    train = np.arange(150)
+    lesson = row.lesson(store, train)
+    assert torch.equal(lesson.store.y[:, 0], store.y[:, 0])
+    energy = store.info["targets"].index("U0")
+    assert lesson.store.y[:150, energy].std() < 0.1 < store.y[:, energy].std()
+    mu = store.y[:150, 0]
+    zero = (0 - mu.mean()) / mu.std(correction=0)
+    assert lesson.buffers[0]["offset"][0] == pytest.approx(float(zero))
+    assert all(b["offset"] == [0.0] for b in lesson.buffers[1:])
+    assert all(sum(b["select"]) == 1 for b in lesson.buffers)
+
+
 def test_the_quick_form(tmp_path):
     store = open_data("qm9-sample").select(range(120))
     for row in rows(quick=True):
@@ -44,5 +76,21 @@ def test_the_quick_form(tmp_path):
     text = markdown(tmp_path)
     assert text.count("\n| ") == 12
     assert "of 24 figures are at or below the paper's" in text
+    assert "geometric soft-mask, ours" in text
+    assert "It sees the positions of all atoms" in text
+    assert all(f"| {name}, " in text for name in store.info["targets"])
     assert all(other in text for other in OTHERS)
     assert "| 0.0934 |" in text
+
+
+def test_the_geometric_row_alone(tmp_path):
+    """Its figures against the unit of the target, from a record that only it has."""
+    store = open_data("qm9-sample").select(range(60))
+    (row,) = rows(quick=True, variants=["geometric"])
+    row.run(store, tmp_path, "cpu")
+    record = json.loads(row.path(tmp_path).read_text())
+    assert record["readouts"]["r2"] == "extent"
+    assert len(record["references"]["r2"]) == 10
+    text = markdown(tmp_path)
+    assert "figures are at or below the paper's" not in text
+    assert f"| U0, Ha | {record['test_mae']['U0']:.3g} |" in text

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from softmask.baselines.registry import SOFT_MASK, uses_of
 from softmask.study.record import Record
 from softmask.study.report import wording
 from softmask.study.report.settings_words import settings_apart, show
@@ -11,7 +12,9 @@ Rows = list[tuple[str, str]]
 
 def settings_rows(record: Record) -> Rows:
     """The settings that all models share."""
-    return [(name.replace("_", " "), show(value)) for name, value in settings_apart(record)[0].items()]
+    same = settings_apart(record)[0]
+    used = uses_of(str(same.get("model", SOFT_MASK)))
+    return [(name.replace("_", " "), show(value)) for name, value in same.items() if used is None or name in used]
 
 
 def splits_rows(record: Record) -> Rows:
@@ -41,6 +44,7 @@ def study_rows(record: Record) -> Rows:
         ("folds", show(question.get("folds"))),
         ("retrainings per fold", show(question.get("repeats"))),
         ("seed", show(question.get("seed"))),
+        ("trained", wording.way(record)),
         ("models", show(wording.models(record))),
         ("time", wording.times(record)),
     ]

@@ -55,7 +55,10 @@ def print_report(record: Record, console: "Console") -> None:
         say(said)
     for trouble in wording.troubles(record):
         say(f"warning: {trouble}", "yellow")
-    say(f"{wording.count(wording.models(record), 'model')}; {wording.times(record)}", "dim")
+    say(
+        f"{wording.count(wording.models(record), 'model')}, trained {wording.way(record)}; {wording.times(record)}",
+        "dim",
+    )
 
 
 def _fold_table(figure: dict[str, Any], unit: Unit, every_fold: bool) -> "Table":

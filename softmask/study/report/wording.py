@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from softmask.baselines.registry import SOFT_MASK, title_of, way_of
+from softmask.study.figures import NO_EPOCHS
 from softmask.study.record import Record
 from softmask.study.report.models import group_models, rows_where
 from softmask.study.report.ranking import rank_settings
@@ -11,6 +13,11 @@ from softmask.study.report.settings_words import in_words
 from softmask.study.report.unit import MISSING, Unit, unit_of
 
 TROUBLES = 20  # said in a report
+WAYS = {
+    "fleet": "as a fleet: all models in one program",
+    "one by one": "one model after the other, on batches as PyG has them",
+    "once": "without epochs: one fit for each training part, its settings chosen inside that part",
+}
 NAMES = {"paper": "Paper protocol", "fair": "Fair protocol", "holdout": "Holdout", "select": "Choice of settings"}
 
 
@@ -25,14 +32,20 @@ def figures_of(record: Record) -> dict[str, dict[str, Any]]:
     return {name: figures[name] for name in sorted(figures, key=lambda name: name == "paper")}
 
 
-def variants(record: Record) -> str:
-    """The variants of the study's settings, as they are written in the paper."""
-    return " / ".join(dict.fromkeys(str(s.get("variant", "?")).upper() for s in record.question["settings"]))
+def model(record: Record) -> str:
+    """The models of the study's settings, as they are written in the paper."""
+    return " / ".join(dict.fromkeys(title_of(s) for s in record.question["settings"]))
 
 
 def title(record: Record) -> str:
     """What the study is about: ``SMG-JK on NCI1``."""
-    return f"{variants(record)} on {record.question['data']}"
+    return f"{model(record)} on {record.question['data']}"
+
+
+def way(record: Record) -> str:
+    """How the models trained."""
+    ways = dict.fromkeys(way_of(str(s.get("model", SOFT_MASK))) for s in record.question["settings"])
+    return "; ".join(WAYS[name] for name in ways)
 
 
 def answer(record: Record) -> str:
@@ -56,7 +69,7 @@ def answer(record: Record) -> str:
         said = f"predicts the class of {value} of the graphs it was not trained on"
     else:
         said = f"is off by {value} on average on graphs it was not trained on"
-    warning = "; an optimistic figure" if name == "paper" else ""
+    warning = "; an optimistic figure" if name == "paper" and figure["label"] != NO_EPOCHS else ""
     return f"{title(record)} {said} ({name}: {figure['label']}{spread}{warning})."
 
 
@@ -71,6 +84,8 @@ def gap(record: Record) -> str | None:
     values = f"{unit.quantity(paper)} against {unit.quantity(fair)}"
     if not np.isfinite(optimism):
         return "The optimism gap cannot be given: a figure is not a number."
+    if all(way_of(str(s.get("model", SOFT_MASK))) == "once" for s in record.question["settings"]):
+        return "Paper and fair are the same figure here: the model has no epochs to choose from."
     if optimism <= 0:
         return f"Optimism gap: none here, the paper figure looks no better than the fair one ({values})."
     return (

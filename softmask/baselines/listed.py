@@ -1,0 +1,201 @@
+"""The baselines that come along: one entry each. Settings are those of their own papers, as far as they are given."""
+
+from typing import Any
+
+from softmask.baselines.entry import NETWORK, TRAINING, Baseline
+
+_HERE = "softmask.baselines"
+_NO_READOUT = tuple(name for name in NETWORK if name != "readout")
+# What kernels and features choose from, they choose inside each training part.
+_ONCE: dict[str, Any] = {"way": "once", "defaults": {"epochs": 1}, "uses": ()}
+_PLAIN = "Errica et al., A fair comparison of graph neural networks for graph classification, ICLR 2020"
+
+NETWORKS = (
+    Baseline(
+        name="gin",
+        title="GIN",
+        about="graph isomorphism network (GIN-0), with the readouts of all layers",
+        reference="Xu et al., How powerful are graph neural networks?, ICLR 2019",
+        way="fleet",
+        row="GIN",
+        defaults={"hidden": 64, "layers": 4, "epochs": 350, "lr": 0.01, "decay": 0.5, "decay_every": 50},
+        source=f"{_HERE}.gin:build_gin",
+    ),
+    Baseline(
+        name="gin-eps",
+        title="GIN-ε",
+        about="the same with a learned epsilon in every layer",
+        reference="Xu et al., How powerful are graph neural networks?, ICLR 2019",
+        way="fleet",
+        defaults={"hidden": 64, "layers": 4, "epochs": 350, "lr": 0.01, "decay": 0.5, "decay_every": 50},
+        source=f"{_HERE}.gin:build_gin_eps",
+    ),
+    Baseline(
+        name="gcn",
+        title="GCN",
+        about="graph convolutional network, built like SMG-JK but for the layer",
+        reference="Kipf and Welling, Semi-supervised classification with graph convolutional networks, ICLR 2017",
+        way="fleet",
+        source=f"{_HERE}.conv_gnn:build_gcn",
+    ),
+    Baseline(
+        name="sage",
+        title="GraphSAGE",
+        about="mean over neighbours, built like SMG-JK but for the layer",
+        reference="Hamilton et al., Inductive representation learning on large graphs, NIPS 2017",
+        way="fleet",
+        source=f"{_HERE}.conv_gnn:build_sage",
+    ),
+    Baseline(
+        name="gat",
+        title="GAT",
+        about="graph attention with four heads, built like SMG-JK but for the layer",
+        reference="Veličković et al., Graph attention networks, ICLR 2018",
+        way="fleet",
+        uses=_NO_READOUT,
+        source=f"{_HERE}.conv_gnn:build_gat",
+    ),
+    Baseline(
+        name="dcnn",
+        title="DCNN",
+        about="diffusion-convolutional network: features carried by random walks of up to --layers steps",
+        reference="Atwood and Towsley, Diffusion-convolutional neural networks, NIPS 2016",
+        way="fleet",
+        row="DCNN",
+        defaults={"layers": 2, "epochs": 100, "lr": 0.05, "batch_size": 100},
+        uses=("layers", "attributes", *TRAINING),
+        source=f"{_HERE}.dcnn:build_dcnn",
+    ),
+    Baseline(
+        name="ecc",
+        title="ECC",
+        about="edge-conditioned convolution, without the paper's coarsening",
+        reference="Simonovsky and Komodakis, Dynamic edge-conditioned filters in CNNs on graphs, CVPR 2017",
+        way="fleet",
+        row="ECC",
+        defaults={"hidden": 48, "batch_size": 64, "dropout": 0.1, "readout": "mean", "edges": True},
+        uses=(*NETWORK, "edges"),
+        needs=("edge labels or attributes",),
+        source=f"{_HERE}.ecc:build_ecc",
+    ),
+    Baseline(
+        name="topk",
+        title="Top-k pooling",
+        about="three blocks that each keep the four fifths of the nodes with the highest scores",
+        reference="Cangea et al., Towards sparse hierarchical graph classifiers, 2018; Gao and Ji, Graph U-Nets, 2019",
+        way="one by one",
+        defaults={"hidden": 128, "lr": 5e-4},
+        uses=_NO_READOUT,
+        source=f"{_HERE}.pooling:build_topk",
+    ),
+    Baseline(
+        name="sagpool",
+        title="SAGPool",
+        about="the same with scores by self-attention; half of the nodes are kept",
+        reference="Lee et al., Self-attention graph pooling, ICML 2019",
+        way="one by one",
+        row="TopK",
+        defaults={"hidden": 128, "lr": 5e-4},
+        uses=_NO_READOUT,
+        source=f"{_HERE}.pooling:build_sagpool",
+    ),
+    Baseline(
+        name="diffpool",
+        title="DiffPool",
+        about="two levels of soft clusters, on dense matrices",
+        reference="Ying et al., Hierarchical graph representation learning with differentiable pooling, NeurIPS 2018",
+        way="one by one",
+        row="DiffPool",
+        defaults={"layers": 2},
+        uses=("hidden", "layers", "attributes", *TRAINING),
+        source=f"{_HERE}.diffpool:build_diffpool",
+    ),
+    Baseline(
+        name="dgcnn",
+        title="DGCNN",
+        about="nodes sorted by their last channel, then convolutions along them",
+        reference="Zhang et al., An end-to-end deep learning architecture for graph classification, AAAI 2018",
+        way="one by one",
+        row="DGCNN",
+        defaults={"hidden": 32, "layers": 3, "lr": 1e-4, "batch_size": 50, "epochs": 300},
+        uses=_NO_READOUT,
+        source=f"{_HERE}.dgcnn:build_dgcnn",
+    ),
+    Baseline(
+        name="ppgn",
+        title="PPGNN",
+        about="products of matrices over all pairs of nodes; small graphs only",
+        reference="Maron et al., Provably powerful graph networks, NeurIPS 2019",
+        way="one by one",
+        row="PPGNN",
+        defaults={"hidden": 400, "lr": 1e-4, "batch_size": 32},
+        uses=("hidden", "layers", "attributes", *TRAINING),
+        source=f"{_HERE}.ppgn:build_ppgn",
+    ),
+)
+
+SHALLOW = (
+    Baseline(
+        name="wl",
+        title="WL",
+        about="Weisfeiler-Lehman subtree kernel with an SVM",
+        reference="Shervashidze et al., Weisfeiler-Lehman graph kernels, JMLR 2011",
+        row="WL",
+        **_ONCE,
+    ),
+    Baseline(
+        name="gk",
+        title="GK",
+        about="graphlet kernel with an SVM",
+        reference="Shervashidze et al., Efficient graphlet kernels for large graph comparison, AISTATS 2009",
+        row="GK",
+        **_ONCE,
+    ),
+    Baseline(
+        name="rw",
+        title="RW",
+        about="random walk kernel with an SVM",
+        reference="Gärtner et al., On graph kernels: hardness results and efficient alternatives, COLT 2003",
+        row="RW",
+        **_ONCE,
+    ),
+    Baseline(
+        name="pk",
+        title="PK",
+        about="propagation kernel with an SVM",
+        reference="Neumann et al., Propagation kernels, Machine Learning 2016",
+        row="PK",
+        needs=("node labels",),
+        **_ONCE,
+    ),
+    Baseline(
+        name="fgsd",
+        title="FGSD",
+        about="histogram of spectral distances",
+        reference="Verma and Zhang, Hunt for the unique, stable, sparse and fast feature learning on graphs, NIPS 2017",
+        row="FGSD",
+        **_ONCE,
+    ),
+    Baseline(
+        name="awe",
+        title="AWE",
+        about="how often each anonymous walk occurs (the feature-based form)",
+        reference="Ivanov and Burnaev, Anonymous walk embeddings, ICML 2018",
+        row="AWE",
+        **_ONCE,
+    ),
+    *(
+        Baseline(
+            name=f"{what}-{learner}",
+            title=f"{what} with {by}",
+            about=f"{sees} and {by}: {blind}",
+            reference=_PLAIN,
+            **_ONCE,
+        )
+        for what, sees, blind in (
+            ("labels", "counts of nodes and of their labels", "blind to all structure"),
+            ("degrees", "counts of labels and of degrees", "blind to structure but for degrees"),
+        )
+        for learner, by in (("logistic", "logistic regression"), ("mlp", "a small perceptron"))
+    ),
+)

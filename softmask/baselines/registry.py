@@ -1,0 +1,113 @@
+"""Which baselines there are, and models of one's own beside them."""
+
+import difflib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from softmask.baselines.entry import TRAINING, Baseline, Inputs, Way
+from softmask.baselines.listed import NETWORKS, SHALLOW
+from softmask.baselines.own import OWN, is_reference, own_model
+from softmask.errors import SettingError
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from softmask.study.settings import Settings
+
+__all__ = [
+    "BASELINES",
+    "SOFT_MASK",
+    "Baseline",
+    "Inputs",
+    "baseline_settings",
+    "check_model",
+    "find_model",
+    "register_model",
+    "title_of",
+    "uses_of",
+    "way_of",
+]
+
+SOFT_MASK = "soft-mask"
+"""The models of this package, which are no baseline; :attr:`Settings.variant` says which of them."""
+
+_OWN_USES = ("attributes", "edges", *TRAINING)
+
+BASELINES = {baseline.name: baseline for baseline in (*NETWORKS, *SHALLOW)}
+"""The baselines that come along, by name."""
+
+
+def check_model(model: object) -> str:
+    """Refuses what is no model's name, and suggests the nearest."""
+    if not isinstance(model, str):
+        raise SettingError(f"a model is given by its name, got {model!r}")
+    if model == SOFT_MASK or model in BASELINES or model in OWN or is_reference(model):
+        return model
+    known = (SOFT_MASK, *BASELINES, *OWN)
+    close = difflib.get_close_matches(model.lower(), known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+    raise SettingError(f"unknown model {model!r}; {hint} (`softmask models` lists them)")
+
+
+def find_model(model: str) -> Baseline:
+    """The baseline of a name: one that comes along, or a model of one's own, which trains one by one."""
+    if check_model(model) in BASELINES:
+        return BASELINES[model]
+    if model == SOFT_MASK:
+        raise SettingError("soft-mask is no baseline")
+    made = own_model(model)
+    return Baseline(
+        name=model,
+        title=model.rpartition(":")[2],
+        about="a model of one's own",
+        reference="",
+        way="one by one",
+        uses=_OWN_USES,
+        source=lambda inputs, settings: made(inputs.channels, inputs.outputs),
+    )
+
+
+def way_of(model: str) -> Way:
+    """How the models of a name train."""
+    if model == SOFT_MASK:
+        return "fleet"
+    return BASELINES[model].way if model in BASELINES else "one by one"
+
+
+def uses_of(model: str) -> tuple[str, ...] | None:
+    """The settings that the models of a name heed, ``model`` among them; ``None`` for all."""
+    if model == SOFT_MASK:
+        return None
+    return ("model", *(BASELINES[model].uses if model in BASELINES else _OWN_USES))
+
+
+def register_model(name: str, model: "Callable[[int, int], Module]") -> None:
+    """Names a model of one's own, for ``Settings(model=name)``.
+
+    Args:
+        name: a name that no other model has; to give it again replaces the model.
+        model: a class or function ``(in_channels, out_channels) -> Module``, whose modules take ``(x, edge_index,
+            batch)``, as PyG's do, and give ``[graphs, out_channels]``: logits of classes, or targets scaled to mean 0
+            and deviation 1.
+    """
+    if not name or ":" in name or name == SOFT_MASK or name in BASELINES:
+        raise SettingError(f"a model of one's own cannot be called {name!r}: the name is taken, empty, or has a colon")
+    if not callable(model):
+        raise SettingError(f"the model {name!r} must be a class or a function, got {model!r}")
+    OWN[name] = model
+
+
+def baseline_settings(model: str, **changes: Any) -> "Settings":
+    """The settings of a baseline: its own paper's, as far as there are any, with some changed."""
+    from softmask.study.settings import Settings
+
+    defaults = {} if model == SOFT_MASK else find_model(model).defaults
+    return Settings(**{"model": model, **defaults, **changes})
+
+
+def title_of(settings: dict[str, Any]) -> str:
+    """What the model of some settings, as a record has them, is called in a sentence."""
+    model = str(settings.get("model", SOFT_MASK))
+    if model == SOFT_MASK:
+        return str(settings.get("variant", "?")).upper()
+    return BASELINES[model].title if model in BASELINES else model.rpartition(":")[2]

@@ -1,0 +1,90 @@
+"""One way in to the three ways in which baselines train."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from softmask.baselines.entry import Inputs
+from softmask.baselines.registry import find_model
+from softmask.data.features import Features
+from softmask.data.store import GraphStore
+from softmask.fleet import History, Replica, train_in_waves
+from softmask.fleet.precision import Precision
+
+if TYPE_CHECKING:
+    from softmask.study.settings import Settings
+
+
+def train_baseline(
+    settings: "Settings",
+    store: GraphStore,
+    replicas: Sequence[Replica],
+    epochs: int,
+    patience: tuple[str, int] | None = None,
+    on_epoch: Callable[[int], bool | None] | None = None,
+    device: str = "cpu",
+    precision: Precision = "auto",
+    snapshots: Path | None = None,
+    force: bool = False,
+) -> History:
+    """Trains the models of a baseline in its way: as a fleet, one by one, or once.
+
+    Args:
+        settings: of the baseline; replicas may have rates of their own.
+        store: the graphs, with targets.
+        replicas: the models to train.
+        epochs: how often every training graph is seen.
+        patience: a part and a number of epochs without improvement that end a training.
+        on_epoch: called after every epoch, or after every fit of a model that trains once; True ends the training.
+        device: where to train; what trains once does so on the CPU.
+        precision: of a fleet; other models compute in float32.
+        snapshots: folder from which an interrupted training goes on.
+        force: fit kernels that are estimated to take beyond reason.
+    """
+    assert store.y is not None
+    baseline = find_model(settings.model)
+    baseline.check(store)
+    if baseline.way == "once":
+        from softmask.baselines.once import fit_once
+
+        return fit_once(baseline.name, store, replicas, force, None if on_epoch is None else lambda: on_epoch(0))
+    task = "regression" if store.y.is_floating_point() else "classification"
+    features, edges = Features.of(store, attributes=settings.attributes), settings.edge_features(store)
+    inputs = Inputs(
+        channels=features.channels,
+        outputs=store.y.size(1) if task == "regression" else len(store.info["classes"]),
+        task=task,
+        sizes=store.sizes.cpu().numpy(),
+        edge_channels=None if edges is None else edges.channels,
+    )
+
+    def make() -> torch.nn.Module:
+        return baseline.build(inputs, settings)
+
+    loss = "cross_entropy" if task == "classification" else "mse"
+    edge_x = None if edges is None else edges(store)
+    if baseline.way == "one by one":
+        from softmask.baselines.one_by_one import train_one_by_one
+
+        return train_one_by_one(
+            *(make, store, features(store), inputs.channels, replicas, epochs, settings.batch_size),
+            loss=loss,
+            on_epoch=on_epoch,
+            device=device,
+            snapshots=snapshots,
+            patience=patience,
+            edge_x=edge_x,
+        )
+    history, _, _ = train_in_waves(
+        *(make, store, features(store), replicas, epochs, settings.batch_size),
+        on_epoch=None if on_epoch is None else lambda epoch, _: on_epoch(epoch),
+        device=device,
+        precision=precision,
+        snapshots=snapshots,
+        patience=patience,
+        loss=loss,
+        edge_x=edge_x,
+    )
+    return history

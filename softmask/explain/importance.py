@@ -1,0 +1,60 @@
+"""One importance per node from the masks of all layers."""
+
+import torch
+from torch import Tensor
+
+from softmask.ops import Neighbours, as_neighbours, neighbour_sum
+
+
+def node_importance(masks: Tensor, edge_index: Tensor | Neighbours, jk: bool = False) -> Tensor:
+    r"""How open the masks leave the substructure around each node, by its weight in the readout; from 0 to 1.
+
+    In equation (3) a node takes what it holds with the factor :math:`m^{(k)}_v`, and what a neighbour holds with
+    :math:`m^{(k)}_v m^{(k)}_u`. Without the matrices and the ReLU, which are the same for all nodes, the vector that
+    :math:`v` adds to the readout therefore has the weight :math:`w^{(K)}_v` of
+
+    .. math::
+        w^{(k)}_v = m^{(k)}_v \Big( w^{(k-1)}_v + \sum_{u \in \mathcal{N}(v)} m^{(k)}_u \, w^{(k-1)}_u \Big) ,
+        \qquad w^{(0)} = 1 ,
+
+    and with jumping knowledge (equation (5)) :math:`\sum_k w^{(k)}_v`. This is a sum over all walks that end at
+    :math:`v` and in each layer stay or go to a neighbour, each with the product of the masks on its way. Their number,
+    which is the weight if all masks are 1, grows with the degree whatever the masks say. The importance is the
+    quotient: the mean product of masks over the walks of the node's K-hop substructure.
+
+    Args:
+        masks: ``[nodes, layers]``, as :func:`~softmask.explain.node_masks` gives them.
+        edge_index: the graph or graphs.
+        jk: whether the model reads out all layers.
+
+    Returns:
+        ``[nodes]``: 1 where all masks are 1; 0 for a node that is shut in every layer that is read out.
+    """
+    weight, walks = walk_weights(masks, as_neighbours(edge_index, masks.size(0)), jk).unbind(dim=1)
+    return weight / walks
+
+
+def walk_weights(masks: Tensor, neighbours: Neighbours, jk: bool = False) -> Tensor:
+    """The weights w of :func:`node_importance`, ``[nodes, 2]``: with the masks, and with all masks 1, which is how many
+    walks end at each node.
+    """
+    weight = masks.new_ones(masks.size(0), 2)
+    read = torch.zeros_like(weight)
+    one = torch.ones_like(masks[:, 0])
+    for mask in masks.unbind(dim=1):
+        both = torch.stack([mask, one], dim=1)
+        weight = both * (weight + neighbour_sum(weight, neighbours, both))
+        read = read + weight
+    return read if jk else weight
+
+
+def largest_one(values: Tensor, batch: Tensor, graphs: int) -> Tensor:
+    """The values of each graph divided by their largest, so that it is 1; zeros stay zeros.
+
+    Args:
+        values: ``[nodes]``, at least 0.
+        batch: ``[nodes]``, the graph of each node.
+        graphs: how many graphs there are.
+    """
+    largest = values.new_zeros(graphs).scatter_reduce(0, batch, values, "amax")[batch]
+    return values / torch.where(largest > 0, largest, 1.0)

@@ -1,0 +1,178 @@
+"""The other systems of Table 1, measured by the same study, beside the figures that the paper quotes."""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from softmask.baselines.registry import BASELINES, SOFT_MASK, baseline_settings, title_of, way_of
+from softmask.errors import SettingError
+from softmask.paper import paper_settings
+from softmask.paper.published import published
+from softmask.paper.table1 import Cell
+from softmask.study.compare import compare_studies
+from softmask.study.record import Record, read_json, read_record, write_json
+
+
+@dataclass(frozen=True)
+class SystemCell(Cell):
+    """One study: a system on a set. Its `variant` is the name of the system: a baseline's, or a soft-mask variant's."""
+
+    def folder(self, out: Path) -> Path:
+        """Where its study lies."""
+        return out / "baselines" / self.name / self.variant
+
+    def refuse(self, out: Path, reason: str) -> None:
+        """Notes why the system does not run on the set."""
+        self.folder(out).mkdir(parents=True, exist_ok=True)
+        write_json(self.folder(out) / "refused.json", {"data": self.name, "system": self.variant, "reason": reason})
+
+
+@cache
+def _recipe() -> dict[str, Any]:
+    return tomllib.loads(files("softmask.paper").joinpath("baselines.toml").read_text(encoding="utf-8"))
+
+
+def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = False) -> list[SystemCell]:
+    """The studies in the order of the recipe; of some sets or systems only, if any are named."""
+    recipe = _recipe()
+    found = []
+    for part in recipe["parts"]:
+        for name in part["sets"]:
+            if quick and name not in recipe["quick"]["sets"]:
+                continue
+            named = list(BASELINES) if part["systems"] == "all" else part["systems"]
+            found += [_cell(name, system, quick) for system in (recipe["with_smg"], *named)]
+    # The cheap ones first: what trains one by one takes by far the longest.
+    found.sort(key=lambda cell: ("fleet", "once", "one by one").index(way_of(cell.settings.model)))
+    for what, wanted, known in (
+        ("set", sets, {c.name for c in found}),
+        ("system", systems, {c.variant for c in found}),
+    ):
+        if unknown := set(wanted) - known:
+            raise SettingError(f"the table has no {what} {sorted(unknown)[0]!r}; it has {', '.join(sorted(known))}")
+    return [c for c in found if (not sets or c.name in sets) and (not systems or c.variant in systems)]
+
+
+def _cell(name: str, system: str, quick: bool) -> SystemCell:
+    recipe = _recipe()
+    if system in BASELINES:
+        settings = baseline_settings(system)
+        if name in recipe["readout"].get(system, ()):
+            settings = replace(settings, readout="mean")
+    else:
+        settings = replace(paper_settings(name), variant=system)
+    cell = SystemCell(name, system, recipe["protocol"], seed=0, runs=recipe["runs"], settings=settings)
+    if not quick:
+        return cell
+    small = recipe["quick"]
+    short = replace(settings, hidden=small["hidden"], epochs=min(settings.epochs, small["epochs"]))
+    return replace(cell, settings=short, folds=small["folds"], graphs=small["graphs"])
+
+
+def gather(out: Path) -> dict[tuple[str, str], Record | str]:
+    """The finished studies by set and system; or, in words, why there is none."""
+    table: dict[tuple[str, str], Record | str] = {}
+    for path in sorted((out / "baselines").glob("*/*/refused.json")):
+        told = read_json(path)
+        table[told["data"], told["system"]] = str(told["reason"])
+    for path in sorted((out / "baselines").glob("*/*/result.json")):
+        record = read_record(path.parent)
+        table[record.question["data"], path.parent.name] = record
+    return table
+
+
+def markdown(out: Path) -> str:
+    """The table, where it differs from the quoted figures, and what SMG-JK is worth: from the result files."""
+    table = gather(out)
+    recipe = _recipe()
+    order = [name for part in recipe["parts"] for name in part["sets"]]
+    names = sorted({name for name, _ in table}, key=order.index)
+    systems = [recipe["with_smg"], *BASELINES]
+    lines = [
+        "| set | system | trained | ours, paper's protocol* | ours, fair | quoted in the paper |",
+        "|---|---|---|---|---|---|",
+    ]
+    notes: list[str] = []
+    refused: list[str] = []
+    for name in names:
+        for system in systems:
+            found = table.get((name, system))
+            if isinstance(found, str):
+                refused.append(f"- {_title(system)} on {name}: {found}")
+            elif found is not None:
+                line, note = _row(name, system, found)
+                lines.append(line)
+                notes += note
+    lines += [
+        "",
+        "\\* epoch chosen on the test folds, as in the paper, but for systems that train once and have no epochs; ± is "
+        "the standard deviation over folds. Quoted figures are those of the soft-mask paper's Table 1, which took them "
+        "from many papers, with folds and settings of their own.",
+    ]
+    sections = {
+        "## Where ours differs from the quoted figure by more than two standard errors": notes,
+        "## Is SMG-JK better?": _significance(table, names),
+        "## Not run": refused,
+    }
+    for title, said in sections.items():
+        if said:
+            lines += ["", title, "", *said]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, system: str, record: Record) -> tuple[str, list[str]]:
+    assert record.result is not None
+    figures, quoted = record.result["figures"], _quoted(name, system)
+    ways = ", ".join(record.result.get("ways", ()))
+    shown = "" if quoted is None else f"{quoted[0]:.1f}" + ("" if quoted[1] is None else f" ± {quoted[1]:.1f}")
+    cells_ = [name, _title(system), ways, *(_percent(figures.get(f)) for f in ("paper", "fair")), shown]
+    line = f"| {' | '.join(cells_)} |"
+    if quoted is None or "paper" not in figures:
+        return line, []
+    ours = 100 * np.array(figures["paper"]["scores"])
+    error = ours.std(axis=1).mean() / np.sqrt(ours.shape[1])
+    gap = ours.mean() - quoted[0]
+    if abs(gap) <= 2 * error:
+        return line, []
+    why = _recipe()["differs"].get(system, "")
+    told = f"; known to differ: {why}" if why else ""
+    errors = f" ({abs(gap) / error:.1f} standard errors)" if error > 0 else ""
+    return line, [f"- {_title(system)} on {name}: {gap:+.1f} points{errors}{told}."]
+
+
+def _significance(table: dict[tuple[str, str], Record | str], names: Sequence[str]) -> list[str]:
+    recipe = _recipe()
+    said = []
+    for name in names:
+        ours = table.get((name, recipe["with_smg"]))
+        for system in recipe["against"]:
+            other = table.get((name, system))
+            if isinstance(ours, Record) and isinstance(other, Record):
+                said.append(f"- {name}: {compare_studies(ours, other, 'fair').sentence()}")
+    return said
+
+
+def _quoted(name: str, system: str) -> tuple[float, float | None] | None:
+    """The paper's figure of the row that a system stands for, and its deviation, in percent."""
+    row = BASELINES[system].row if system in BASELINES else system.upper()
+    table = published()["table1"]
+    if row is None or table["accuracy"][row][name] is None:
+        return None
+    return table["accuracy"][row][name], table["std"].get(row, {}).get(name)
+
+
+def _title(system: str) -> str:
+    model = {"model": system} if system in BASELINES else {"model": SOFT_MASK, "variant": system}
+    return title_of(model)
+
+
+def _percent(figure: dict[str, Any] | None) -> str:
+    if figure is None:
+        return ""
+    return f"{100 * figure['mean']:.1f}" + ("" if figure["std"] is None else f" ± {100 * figure['std']:.1f}")

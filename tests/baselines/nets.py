@@ -1,0 +1,42 @@
+"""A model of one's own in a module, as worker processes import it."""
+
+import torch
+from torch_geometric.nn import GCNConv, global_mean_pool
+
+
+class Small(torch.nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        # A bias before a batch norm has no gradient but rounding, which Adam would blow up.
+        self.conv = GCNConv(in_channels, 8, bias=False)
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.out = torch.nn.Linear(8, out_channels)
+
+    def forward(self, x, edge_index, batch):
+        h = torch.nn.functional.dropout(self.norm(self.conv(x, edge_index)).relu(), 0.2, self.training)
+        return self.out(global_mean_pool(h, batch))
+
+
+class WithEdges(Small):
+    def forward(self, x, edge_index, batch, edge_attr):
+        self.seen = edge_attr.shape
+        return super().forward(x, edge_index, batch)
+
+
+class TooFew(Small):
+    def forward(self, x, edge_index, batch):
+        return super().forward(x, edge_index, batch)[:-1]
+
+
+class OneOutput(Small):
+    def __init__(self, in_channels, out_channels):
+        super().__init__(in_channels, 1)
+
+
+class WithLoss(Small):
+    def forward(self, x, edge_index, batch):
+        out = super().forward(x, edge_index, batch)
+        return (out, 1e3 * self.out.bias.square().sum()) if self.training else out
+
+
+nothing = 3

@@ -1,0 +1,64 @@
+"""Baselines on the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+NETS = Path(__file__).parents[1] / "baselines" / "nets.py"
+
+
+def test_models_are_listed(run):
+    code, out, _ = run("models", "--json")
+    assert code == 0
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert rows["gin"]["way"] == "fleet"
+    assert rows["wl"]["row"] == "WL"
+    code, out, _ = run("models")
+    assert "sagpool" in out
+
+
+def test_help_lists_the_models(run):
+    _, out, _ = run("evaluate", "--help")
+    for name in ("gin", "dgcnn", "labels-mlp"):
+        assert name in out
+
+
+def test_evaluate_a_baseline(run, tmp_path):
+    small = ("--folds", 2, "--repeats", 1, "--epochs", 2, "--validation", 0.3)
+    code, out, _ = run("evaluate", "motif:graphs=24", "--model", "gcn", *small, "--hidden", 8, "-o", tmp_path / "a")
+    assert code == 0
+    assert "GCN on motif" in out
+    code, out, _ = run("evaluate", "motif:graphs=24", "--model", f"{NETS}:Small", *small, "-o", tmp_path / "b")
+    assert code == 0
+    assert "Small on motif" in out
+    code, out, _ = run("results", "compare", tmp_path / "a", tmp_path / "b", "--json")
+    told = json.loads(out)
+    assert (told["first"], told["second"]) == ("GCN", "Small")
+    code, out, _ = run("results", "list", tmp_path, "--json")
+    assert [row["question"]["settings"][0]["model"] for row in json.loads(out)] == ["gcn", f"{NETS}:Small"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--model", "gni"], "did you mean gin?"),
+        (["--model", "gin", "--variant", "smg"], "--variant has no effect on the model gin"),
+        (["--model", "wl", "--hidden", "8"], "it heeds no setting"),
+        (["--model", "dgcnn", "--readout", "mean"], "--readout has no effect"),
+        (["--model", "gin", "--settings", "paper"], "--settings paper is for the soft-mask models"),
+        (["--model", "ecc"], "needs edge labels or attributes"),
+        (["--model", "wl", "--grid", "quick"], "the grid quick varies layers, lr: that has no effect on the model wl"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run, options, said):
+    code, _, err = run("evaluate", "motif:graphs=24", *options)
+    assert code == 2
+    assert said in " ".join(err.split())
+
+
+def test_a_tuned_baseline_is_no_model_to_keep(run, tmp_path):
+    (tmp_path / "s.toml").write_text('model = "gin"\n')
+    code, _, err = run("fit", "motif:graphs=24", "--settings", tmp_path / "s.toml", "-o", tmp_path / "m.safetensors")
+    assert code == 2
+    assert "soft-mask models" in " ".join(err.split())

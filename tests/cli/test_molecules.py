@@ -1,0 +1,175 @@
+"""A chemist's commands: a table of molecules in, predictions row by row out; edge features beside."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from softmask import load_model
+
+pytest.importorskip("rdkit")
+
+QUICK = ["--hidden", "8", "--layers", "2", "--epochs", "3"]
+SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "C#N", "CN", "CCl", "O", "C1CC1", "CO", "C=C", "NN", "CBr", "CCC", "CCN"]
+
+
+def _write(path, rows):
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows(rows)
+    return path
+
+
+@pytest.fixture
+def table(tmp_path):
+    rows = [(f"m{i}", s, len(s) / 3, i % 2) for i, s in enumerate(SMILES)]
+    return _write(tmp_path / "molecules.csv", [("id", "smiles", "logS", "active"), *rows])
+
+
+@pytest.fixture
+def spoilt(tmp_path):
+    rows = [(s, len(s) / 3) for s in SMILES]
+    rows[2], rows[5], rows[7] = ("C(", 1.5), ("CCl", ""), ("", 2.5)
+    return _write(tmp_path / "spoilt.csv", [("smiles", "logS"), *rows])
+
+
+def _predictions(out):
+    return list(csv.DictReader(io.StringIO(out)))
+
+
+def test_fit_and_predict(run, table, tmp_path):
+    path = tmp_path / "m.safetensors"
+    code, out, err = run("fit", table, "--smiles", "smiles", "--target", "logS", "--out", path, *QUICK, "--json")
+    assert code == 0
+    assert "14 molecules" in err
+    assert "regression" in err
+    report = json.loads(out)
+    assert (report["task"], report["targets"], report["skipped"]) == ("regression", ["logS"], [])
+    assert load_model(path).trained_.settings.attributes
+    code, out, _ = run("predict", path, table, "--smiles", "smiles")
+    assert code == 0
+    rows = _predictions(out)
+    assert list(rows[0]) == ["row", "smiles", "predicted_logS"]
+    assert [(int(r["row"]), r["smiles"]) for r in rows] == list(enumerate(SMILES, start=1))
+    np.testing.assert_allclose([float(r["predicted_logS"]) for r in rows], load_model(path).predict(SMILES), rtol=1e-6)
+
+
+def test_classes(run, table, tmp_path):
+    path = tmp_path / "m.safetensors"
+    code, _, err = run("fit", table, "--target", "active", "--out", path, *QUICK)
+    assert code == 0
+    assert "2 classes, so classification" in err
+    rows = _predictions(run("predict", path, table)[1])
+    assert list(rows[0]) == ["row", "smiles", "predicted_active", "probability_0", "probability_1"]
+    assert {r["predicted_active"] for r in rows} <= {"0", "1"}
+    code, _, err = run("fit", table, "--target", "active", "--task", "regression", "--out", path, *QUICK)
+    assert code == 0
+    assert "regression (as asked)" in err
+
+
+def test_rows_that_cannot_be_used(run, spoilt, tmp_path):
+    path = tmp_path / "m.safetensors"
+    code, _, err = run("fit", spoilt, "--target", "logS", "--out", path, *QUICK)
+    assert code == 2
+    assert "3 of 14 rows" in err
+    assert all(f"line {line}:" in err for line in (4, 7, 9))
+    assert not path.exists()
+    code, out, err = run("fit", spoilt, "--target", "logS", "--out", path, *QUICK, "--skip-invalid", "--json")
+    assert code == 0
+    assert err.count("left out: line") == 3
+    assert "11 molecules, 3 rows left out" in err
+    assert len(json.loads(out)["skipped"]) == 3
+    assert json.loads(out)["graphs"] == 11
+    assert run("predict", path, spoilt)[0] == 2
+    # A missing target is no reason not to predict; what cannot be predicted stays in its place.
+    code, out, err = run("predict", path, spoilt, "--skip-invalid", "--masks")
+    assert code == 0
+    rows = _predictions(out)
+    assert [r["row"] for r in rows] == [str(i) for i in range(1, 15)]
+    assert [i for i, r in enumerate(rows) if r["predicted_logS"] == ""] == [2, 7]
+    assert [i for i, r in enumerate(rows) if r["masks"] == ""] == [2, 7]
+    assert len(json.loads(rows[1]["masks"])[0]) == 6
+    for name in ("p.parquet", "p.jsonl"):
+        assert run("predict", path, spoilt, "--skip-invalid", "--out", tmp_path / name)[0] == 0
+    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    assert lines[2] == {"row": 3, "smiles": "C(", "predicted_logS": None}
+
+
+def test_evaluate(run, table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wishes = ["--target", "logS", "--protocol", "holdout", "--edges"]
+    code, out, _ = run("evaluate", table, "--smiles", "smiles", *wishes, *QUICK, "--json")
+    assert code == 0
+    question = json.loads(out)["question"]
+    assert (question["task"], question["metric"]) == ("regression", "mean absolute error")
+    assert question["settings"][0]["edges"] is True
+
+
+def test_a_target_of_a_set(run, tmp_path):
+    path = tmp_path / "m.safetensors"
+    wishes = ["--target", "gap", "--target", "mu", "--batch-size", "256", "--edges"]
+    code, _, _ = run("fit", "qm9-sample", *wishes, "--out", path, "--hidden", "4", "--layers", "1", "--epochs", "1")
+    assert code == 0
+    trained = load_model(path).trained_
+    assert trained.targets == ["gap", "mu"]
+    # Bond kinds and lengths.
+    assert (trained.edge_features.values, len(trained.edge_features.mean)) == (((1, 2, 3, 12),), 1)
+    assert trained.mean == pytest.approx((0.2511, 2.7), rel=0.05)
+    code, out, _ = run("predict", path, "qm9-sample")
+    assert code == 0
+    assert list(_predictions(out)[0]) == ["graph", "name", "predicted_gap", "predicted_mu"]
+
+
+def test_wishes_that_cannot_be_met(run, table, tmp_path):
+    path = tmp_path / "m.safetensors"
+    assert run("fit", table, "--target", "logS", "--out", path, *QUICK)[0] == 0
+    out = ["--out", tmp_path / "n.safetensors"]
+    for args, words in [
+        (["fit", table, *out], "name the column to learn with --target; its other columns are id, logS, active"),
+        (["fit", table, "--target", "logs2", *out], "Did you mean 'logS'?"),
+        (["fit", table, "--smiles", "smile", "--target", "logS", *out], "Did you mean 'smiles'?"),
+        (["fit", tmp_path / "none.csv", "--target", "logS", *out], "no such file"),
+        (["fit", table, "--target", "logS", "--task", "both", *out], "unknown task"),
+        (["fit", "motif", "--smiles", "smiles", *out], "--smiles belongs to a table"),
+        (["fit", "motif", "--skip-invalid", *out], "--skip-invalid belongs to a table"),
+        (["fit", "motif", "--target", "gap", *out], "no targets with names"),
+        (["fit", "motif", "--edges", *out], "no labels or attributes"),
+        (["fit", "qm9-sample", "--target", "gapp", *out], "did you mean gap?"),
+        (["fit", "qm9-sample", "--target", "gap", "--target", "gap", *out], "named twice"),
+        (["fit", table, "--target", "logS", "--edges", "--norm", *out], "norm"),
+        (["fit", table, "--target", "logS", "--edges", "--holdout", "0.2", *out], "edge features are not for"),
+        (["evaluate", table], "name the column to learn"),
+        (["predict", path, "qm9-sample"], "node labels"),
+        (["predict", path, "motif", "--smiles", "smiles"], "--smiles belongs to a table"),
+    ]:
+        code, _, err = run(*args)
+        assert code == 2, (args, err)
+        assert err.splitlines()[-1].startswith("error:") or err.startswith("error:"), (args, err)
+        assert words in err, (args, err)
+    assert not (tmp_path / "n.safetensors").exists()
+
+
+def test_explain_draws_molecules(run, table, tmp_path):
+    pytest.importorskip("pygraphviz")
+    path, pictures = tmp_path / "m.safetensors", tmp_path / "pictures"
+    assert run("fit", table, "--target", "logS", "--out", path, *QUICK, "--edges")[0] == 0
+    code, _, err = run("explain", path, table, "--smiles", "smiles", "--svg", pictures, "--graphs", "1,2")
+    assert code == 0, err
+    for number, atoms in ((1, 6), (2, 4)):
+        text = (pictures / f"graph-{number}.svg").read_text()
+        assert SMILES[number] in text
+        assert f'class="atom-{atoms - 1}"' in text
+
+
+@pytest.fixture
+def mutag(real_set):
+    return real_set("MUTAG")
+
+
+@pytest.mark.real
+def test_edge_labels_of_mutag(mutag, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("evaluate", mutag, "--edges", "--folds", "3", "--repeats", "1", *QUICK, "--json")
+    assert code == 0
+    assert np.isfinite(json.loads(out)["result"]["figures"]["fair"]["mean"])
