@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.parameter import UninitializedParameter
 
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
@@ -70,7 +71,7 @@ def train_one_by_one(
             return on_epoch is not None and bool(on_epoch(together))
 
         with _seeded(replica.seed, device):
-            model = make_model().to(device)
+            model = _checked(make_model()).to(device)
             saved = None if snapshots is None else Snapshot(snapshots / f"replicas-{place}.safetensors")
             who = _identity(model, replica, store, epochs, batch_size, patience)
             done = None if saved is None else saved.load(who)
@@ -138,7 +139,8 @@ class _Training:
                     break
         table = torch.tensor(rows, dtype=torch.float64).t().contiguous()
         kept = {f"metrics.{name}": row for name, row in zip(_rows(self.parts), table)}
-        weights = {f"weights.{name}": t.detach().cpu() for name, t in self.model.state_dict().items()}
+        # Copies: of weights that a model uses twice, a file would not take the same memory under two names.
+        weights = {f"weights.{name}": t.detach().cpu().clone() for name, t in self.model.state_dict().items()}
         return kept | weights, False
 
     def _step(self, batch: "_Batch") -> np.ndarray:
@@ -237,6 +239,20 @@ def _scaled(store: GraphStore, replica: Replica) -> tuple[Tensor, Tensor]:
     std = train.std(dim=0, correction=0)
     std = torch.where(std > 0, std, torch.ones_like(std))
     return ((y - train.mean(dim=0)) / std).float(), std
+
+
+def _checked(model: Module) -> Module:
+    """Refuses what cannot be trained here, before torch does in words of its own."""
+    if not isinstance(model, Module):
+        raise SettingError(f"the model must be a torch.nn.Module, got {type(model).__name__}")
+    name = type(model).__name__
+    try:
+        inspect.signature(model.forward).bind(None, None, None, **dict.fromkeys(_arguments(model)))
+    except TypeError as error:
+        raise SettingError(f"the forward of {name} must take (x, edge_index, batch): {error}") from None
+    if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
+        raise SettingError(f"{name} has layers whose sizes are left open (lazy); give them in_channels, which it gets")
+    return model
 
 
 def _arguments(model: Module) -> list[str]:

@@ -1,5 +1,6 @@
 """Models of one's own as baselines: classes that were registered, or that stand in a file or a module."""
 
+import functools
 import hashlib
 import importlib
 import inspect
@@ -25,12 +26,16 @@ def is_reference(model: str) -> bool:
 
 def own_model(model: str) -> "Callable[[int, int], Module]":
     """The class or function behind the name of a model of one's own."""
-    if model in OWN:
-        return OWN[model]
     where, _, name = model.rpartition(":")
-    found = getattr(_module(where, model), name, None)
+    found = OWN[model] if model in OWN else getattr(_module(where, model), name, None)
     if not callable(found):
         raise SettingError(f"{model}: there is no class or function {name} in {where}")
+    try:
+        inspect.signature(found).bind(1, 1)
+    except TypeError as error:
+        raise SettingError(f"{model} must take (in_channels, out_channels) alone: {error}") from None
+    except ValueError:
+        pass  # written in C: it has no signature to look at
     return found
 
 
@@ -41,13 +46,20 @@ def own_code(model: str) -> str:
             return hashlib.sha256(Path(model.rpartition(":")[0]).read_bytes()).hexdigest()[:16]
         except OSError as error:
             raise SettingError(f"{model}: the file cannot be read: {error.strerror}") from None
-    made = own_model(model)
-    try:
-        text = inspect.getsource(made)
-    except (OSError, TypeError):
-        # Typed into a prompt, perhaps: the name is all that is known.
-        text = f"{getattr(made, '__module__', '')}.{getattr(made, '__qualname__', repr(type(made)))}"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(_source(own_model(model)).encode()).hexdigest()[:16]
+
+
+def _source(made: Any) -> str:
+    """The source of the module that a class or function stands in: layers that it is made of stand there too."""
+    if isinstance(made, functools.partial):
+        return f"{_source(made.func)} {made.args} {made.keywords}"
+    for part in (inspect.getmodule(made), made):
+        try:
+            return inspect.getsource(part)  # type: ignore[arg-type]
+        except (OSError, TypeError):
+            continue
+    # Typed into a prompt, perhaps: the name is all that is known.
+    return f"{getattr(made, '__module__', '')}.{getattr(made, '__qualname__', repr(type(made)))}"
 
 
 def check_elsewhere(model: str, machines: bool) -> None:

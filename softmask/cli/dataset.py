@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from softmask.data.store import GraphStore
 
 
+# Files in which people have molecules, and which are not read.
+_NO_TABLES = (".txt", ".xlsx", ".xls", ".ods", ".sdf", ".mol", ".gz", ".json")
+
+
 class Dataset(NamedTuple):
     """Graphs, and the table that they are from, if they are from one."""
 
@@ -54,12 +58,18 @@ def open_dataset(
             raise SettingError(f"{data}: name the column to learn with --target; its other columns are {columns}")
         if not quiet:
             _say(data, table)
+        if learn:
+            _check_varied(data, table.store)
         return Dataset(table.store, table)
     for option, given in (("--smiles", smiles), ("--task", task), ("--skip-invalid", skip_invalid or None)):
         if given is not None:
             raise SettingError(
                 f"{option} belongs to a table of molecules (.csv, .tsv, .parquet or .smi), not to {data}"
             )
+    if Path(data).suffix.lower() in _NO_TABLES and Path(data).is_file():
+        raise SettingError(
+            f"{data}: cannot be read as it is; save a table of molecules as .csv, .tsv, .parquet or .smi"
+        )
     from softmask.data.catalog import open_data
     from softmask.data.targets import pick_targets
 
@@ -67,6 +77,18 @@ def open_dataset(
     if learn and store.y is None:
         raise SettingError(f"{data} has no graph labels or targets to learn")
     return Dataset(pick_targets(store, targets) if targets else store)
+
+
+def _check_varied(data: str, store: "GraphStore") -> None:
+    """Refuses numbers that are all the same; of classes the classifier itself says so."""
+    if store.y is None or not store.y.is_floating_point():
+        return
+    for name, column in zip(store.info["targets"], store.y.t()):
+        if bool((column == column[0]).all()):
+            raise SettingError(
+                f"{data}: {name} is {column[0]:g} for every molecule that can be used ({store.num_graphs}), so there "
+                "is nothing to learn"
+            )
 
 
 def _say(data: str, table: "MoleculeTable") -> None:

@@ -37,7 +37,9 @@ def explain(
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option(help="Of graphs with more nodes, draw only that many of the most important ones.", min=1),
+        typer.Option(
+            help="Of graphs with more nodes, draw that many that hang together, around the most important.", min=1
+        ),
     ] = None,
     reduction: Annotated[
         str, typer.Option(help="How the channels of multi-channel masks become one number: mean, max or norm.")
@@ -68,6 +70,7 @@ def explain(
 
     loaded = load_model(model, device)
     store = _open(data, data_dir, smiles, skip_invalid, loaded.trained_)
+    _check_classes(store, loaded)
     if wanted is None:
         wanted = _drawn(store, LIMIT if limit is None else limit, seed)
     _check_numbers(wanted, len(store), data)
@@ -147,6 +150,19 @@ def _open(data: str, data_dir: Path | None, smiles: str | None, skip_invalid: bo
     return store
 
 
+def _check_classes(store: Any, loaded: Any) -> None:
+    """Warns of graphs that seem to be of another set than the model: it would call most of them wrong."""
+    if store.y is None or store.y.is_floating_point():
+        return
+    known = loaded.classes_.tolist()
+    strange = [str(c) for c in store.info["classes"] if c not in known]
+    if strange:
+        _warn(
+            f"the model knows the classes {', '.join(map(str, known[:5]))}{', ...' if len(known) > 5 else ''}; these "
+            f"graphs also have {', '.join(strange[:5])}{', ...' if len(strange) > 5 else ''}: are they of another set?"
+        )
+
+
 def _drawn(store: Any, limit: int, seed: int) -> list[int]:
     """Graphs drawn by chance, in turn from each class, so that rare classes are seen too."""
     import numpy as np
@@ -185,7 +201,7 @@ def _pictures(store: Any, shown: Sequence[Any], folder: Path) -> None:
         said, path = subject.explanation, folder / f"graph-{subject.number}.svg"
         name = said.name if store.info.get("names") else f"{store.info.get('name', 'data')}, graph {subject.number}"
         if subject.cut:
-            name += f", the {subject.nodes:,} most important of {subject.whole:,} nodes"
+            name += f", {subject.nodes:,} important of {subject.whole:,} nodes"
         about = {"predicted": said.predicted, "probability": _probability(said), "actual": said.actual}
         if subject.bonds is not None:
             title = f"{name}: {caption(**about)}"

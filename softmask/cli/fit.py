@@ -52,7 +52,7 @@ def fit(
 
     [b]Example:[/b] softmask fit MUTAG --variant m-smg-jk --epochs 300 --out mutag.safetensors
 
-    [b]Example:[/b] softmask fit molecules.csv --smiles smiles --target logS --out logs.safetensors
+    [b]Example:[/b] softmask fit molecules.csv --smiles smiles --target logS --dropout 0 --out logs.safetensors
 
     [b]Example:[/b] torchrun --nproc-per-node 4 -m softmask fit large.safetensors --out model.safetensors
     """

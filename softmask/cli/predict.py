@@ -129,4 +129,4 @@ def _write(rows: list[dict[str, Any]], out: Path) -> None:
 
             pq.write_table(pa.Table.from_pylist(rows), temporary)
         else:
-            temporary.write_text(_text(rows, out.suffix.lower()))
+            temporary.write_text(_text(rows, out.suffix.lower()), encoding="utf-8")

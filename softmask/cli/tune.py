@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from softmask.baselines.registry import SOFT_MASK
 from softmask.cli import options, study
 
 
@@ -91,4 +92,6 @@ def tune(
     )
     study.tell(record, as_json)
     if not as_json:
-        print(f"the choice: {record.folder / 'chosen.toml'}; softmask fit {data} --settings takes it")
+        # A baseline is not kept: fit is for soft-mask models.
+        taker = "fit" if chosen.model == SOFT_MASK else "evaluate"
+        print(f"the choice: {record.folder / 'chosen.toml'}; softmask {taker} {data} --settings takes it")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from softmask.data.features import UnseenFeatureWarning
+from softmask.data.features import UnseenFeatureWarning, first_graph
 from softmask.data.store import GraphStore
 from softmask.errors import FeatureError
 
@@ -82,10 +82,10 @@ class EdgeFeatures:
         unseen = ~hot.any(dim=1)
         if bool(unseen.any()):
             strange = torch.unique(label[unseen]).tolist()
-            graph = int(store.batch[store.edges()[1][unseen][0]])
+            where = first_graph(store, store.edges()[1][unseen][:1])
             warnings.warn(
                 f"{int(unseen.sum())} edges have a label that no training graph had "
-                f"({', '.join(map(str, strange[:5]))}{', ...' if len(strange) > 5 else ''}; first in graph {graph}); "
+                f"({', '.join(map(str, strange[:5]))}{', ...' if len(strange) > 5 else ''}; first in {where}); "
                 "they enter as zero vectors",
                 UnseenFeatureWarning,
                 stacklevel=3,

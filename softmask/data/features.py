@@ -137,7 +137,7 @@ class Features:
             if bool(unseen.any()):
                 _warn(
                     f"{int(unseen.sum())} nodes have more than {self.max_degree} neighbours, the most in training "
-                    f"(first in graph {int(store.batch[unseen][0])}); they count as having {self.max_degree}"
+                    f"(first in {first_graph(store, unseen)}); they count as having {self.max_degree}"
                 )
             return degree.clamp(max=self.max_degree).unsqueeze(-1)
         if self.kind != "labels":
@@ -152,8 +152,8 @@ class Features:
                 strange = torch.unique(label[unseen]).tolist()
                 _warn(
                     f"{int(unseen.sum())} nodes have a label that no training graph had "
-                    f"({', '.join(map(str, strange[:5]))}{', ...' if len(strange) > 5 else ''}; first in graph "
-                    f"{int(store.batch[unseen][0])}); they enter as zero vectors"
+                    f"({', '.join(map(str, strange[:5]))}{', ...' if len(strange) > 5 else ''}; first in "
+                    f"{first_graph(store, unseen)}); they enter as zero vectors"
                 )
             columns.append(torch.where(unseen, -1, place + first))
             first += len(known)
@@ -184,6 +184,13 @@ class Features:
         if made.kind not in ("labels", "degree", "scaled-degree", "attributes"):
             raise FeatureError(f"unknown kind of features {made.kind!r}")
         return made
+
+
+def first_graph(store: GraphStore, nodes: Tensor) -> str:
+    """The graph of the first of some nodes, given by a mask or by their numbers, as a message should say it."""
+    graph = int(store.batch[nodes][0])
+    names = store.info.get("names")
+    return f"graph {graph}" if names is None else f"graph {graph}, {str(names[graph])[:60]}"
 
 
 def _warn(message: str) -> None:

@@ -107,10 +107,8 @@ def read_molecules(
     if skipped and not skip_invalid:
         more = [f"... and {len(skipped) - _SHOWN} more"] if len(skipped) > _SHOWN else []
         told = "\n  ".join(skipped[:_SHOWN] + more)
-        raise DataError(
-            f"{path}: {len(skipped)} of {len(texts)} rows cannot be used:\n  {told}\nCorrect them, or leave them out "
-            "with --skip-invalid"
-        )
+        advice = "Correct them, or leave them out with --skip-invalid" if graphs else "Nothing is left of the table"
+        raise DataError(f"{path}: {len(skipped)} of {len(texts)} rows cannot be used:\n  {told}\n{advice}")
     if not graphs:
         raise DataError(f"{path}: none of its {len(texts)} rows can be used; {skipped[0]}")
     store = from_data(graphs, names=[texts[row] for row in rows], name=path.stem)
@@ -204,8 +202,8 @@ def _labels(name: str, texts: list[str], numbers: list[float | None], there: lis
     kinds = len(np.unique(labels[there]))
     if len(there) > 2 and 2 * kinds > len(there):
         raise DataError(
-            f"{name} has {kinds} different texts in {len(there)} rows, which are no classes; give a column of "
-            "numbers, or of few classes"
+            f"{name} has {kinds} different values in {len(there)} rows, such as {_short(texts[there[0]])}, which are "
+            "no classes; give a column of plain numbers such as -1.5, or of few classes"
         )
     return labels
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,9 +65,16 @@ def _text(path: Path, suffix: str) -> Sheet:
         raise DataError(f"{path}, line {line}: not UTF-8 text; save the table as CSV in UTF-8") from None
     if suffix == ".smi":
         return _smi(text)
-    first = text.lstrip().split("\n", 1)[0]
+    # A first line that tells Excel what is between the cells; emptied, so that lines keep their numbers.
+    said = re.match(r"(?i)sep=([,;\t])\r?\n?", text)
+    if said is not None:
+        text = "\n" + text[said.end() :]
+    # Of the names, without those in quotation marks, which may hold anything.
+    first = re.sub(r'"[^"]*"', "", text[:100_000].lstrip()).split("\n", 1)[0]
     # Where a comma marks decimals, spreadsheets put semicolons between the cells.
     delimiter = "\t" if suffix == ".tsv" else max((",", ";", "\t"), key=first.count)
+    if said is not None:
+        delimiter = said[1]
     rows = _rows(path, text, delimiter)
     _, header = next(rows, (0, []))
     if not header:

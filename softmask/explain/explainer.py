@@ -59,10 +59,10 @@ class SoftMaskExplainer(ExplainerAlgorithm):
         jk = self.jk
         if jk is None:
             jk = any(module.jk for module in model.modules() if isinstance(module, SoftMaskGNN))
-        importance = node_importance(node_masks(masks, self.reduction), edge_index, jk)
         batch = kwargs.get("batch")
         if batch is None:
             batch = torch.zeros(x.size(0), dtype=torch.long, device=x.device)
+        importance = node_importance(node_masks(masks, self.reduction), edge_index, jk, batch)
         graphs = int(batch.max()) + 1 if batch.numel() else 0
         return Explanation(node_mask=largest_one(importance, batch, graphs).unsqueeze(1))
 

@@ -80,7 +80,8 @@ def explain(model: Any, graphs: Any, reduction: str = "mean") -> list[Explanatio
     table = node_masks([torch.from_numpy(np.concatenate(layer)) for layer in layers], reduction).double()
     on_host = store.to("cpu")
     neighbours, batch, _ = consecutive(on_host, 0, store.num_graphs)
-    importance = largest_one(node_importance(table, neighbours, jk=model.trained_.model.jk), batch, store.num_graphs)
+    weight = node_importance(table, neighbours, model.trained_.model.jk, batch)
+    importance = largest_one(weight, batch, store.num_graphs)
     cuts = on_host.node_ptr[1:-1].numpy()
     parts = zip(np.split(table.numpy(), cuts), np.split(importance.numpy(), cuts))
     names = store.info.get("names") or [str(g) for g in range(store.num_graphs)]

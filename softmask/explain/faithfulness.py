@@ -1,7 +1,8 @@
 """What the model says when some nodes are shut out.
 
 A node is shut by a mask of 0 in every layer; the others keep the masks they have. By Theorem 1 this is the prediction
-on the subgraph of the nodes that stay: a shut node becomes zero and is invisible to its neighbours and the readout.
+on the subgraph of the nodes that stay: a shut node becomes zero and is invisible to its neighbours and the readout, if
+that is a sum. A mean still counts it, so there it is the prediction on the graph with the other nodes empty.
 """
 
 from collections.abc import Iterator, Sequence

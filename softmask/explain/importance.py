@@ -6,8 +6,10 @@ from torch import Tensor
 from softmask.ops import Neighbours, as_neighbours, neighbour_sum
 
 
-def node_importance(masks: Tensor, edge_index: Tensor | Neighbours, jk: bool = False) -> Tensor:
-    r"""How open the masks leave the substructure around each node, by its weight in the readout; from 0 to 1.
+def node_importance(
+    masks: Tensor, edge_index: Tensor | Neighbours, jk: bool = False, batch: Tensor | None = None
+) -> Tensor:
+    r"""How open the masks leave the substructure around each node, by its weight in the readout.
 
     In equation (3) a node takes what it holds with the factor :math:`m^{(k)}_v`, and what a neighbour holds with
     :math:`m^{(k)}_v m^{(k)}_u`. Without the matrices and the ReLU, which are the same for all nodes, the vector that
@@ -18,31 +20,36 @@ def node_importance(masks: Tensor, edge_index: Tensor | Neighbours, jk: bool = F
         \qquad w^{(0)} = 1 ,
 
     and with jumping knowledge (equation (5)) :math:`\sum_k w^{(k)}_v`. This is a sum over all walks that end at
-    :math:`v` and in each layer stay or go to a neighbour, each with the product of the masks on its way. Their number,
-    which is the weight if all masks are 1, grows with the degree whatever the masks say. The importance is the
-    quotient: the mean product of masks over the walks of the node's K-hop substructure.
+    :math:`v` and in each layer stay or go to a neighbour, each with the product of the masks on its way. It grows with
+    the number of walks, and falls with every move, which passes two masks, whatever the masks say. The importance is
+    therefore its ratio to the weight that the node would have if in each layer all nodes of its graph had the same
+    mask, their mean: above 1 where the masks favour the node's K-hop substructure, below 1 where they shut it out, and
+    the same for all nodes where the masks tell none from another.
 
     Args:
         masks: ``[nodes, layers]``, as :func:`~softmask.explain.node_masks` gives them.
         edge_index: the graph or graphs.
         jk: whether the model reads out all layers.
+        batch: ``[nodes]``, the graph of each node; ``None`` for a single graph.
 
     Returns:
-        ``[nodes]``: 1 where all masks are 1; 0 for a node that is shut in every layer that is read out.
+        ``[nodes]``: 1 where all masks of a layer are equal; 0 for a node that is shut in every layer that is read out.
     """
-    weight, walks = walk_weights(masks, as_neighbours(edge_index, masks.size(0)), jk).unbind(dim=1)
-    return weight / walks
+    weight, even = walk_weights(masks, as_neighbours(edge_index, masks.size(0)), jk, batch).unbind(dim=1)
+    return torch.where(even > 0, weight / torch.where(even > 0, even, 1), 0)
 
 
-def walk_weights(masks: Tensor, neighbours: Neighbours, jk: bool = False) -> Tensor:
-    """The weights w of :func:`node_importance`, ``[nodes, 2]``: with the masks, and with all masks 1, which is how many
-    walks end at each node.
-    """
+def walk_weights(masks: Tensor, neighbours: Neighbours, jk: bool = False, batch: Tensor | None = None) -> Tensor:
+    """The weights w of :func:`node_importance`, ``[nodes, 2]``: with the masks, and with their graph's means."""
+    if batch is None:
+        batch = torch.zeros(masks.size(0), dtype=torch.long, device=masks.device)
+    graphs = int(batch.max()) + 1 if batch.numel() else 0
+    size = torch.bincount(batch, minlength=graphs).clamp(min=1).to(masks.dtype)
+    means = masks.new_zeros(graphs, masks.size(1)).index_add_(0, batch, masks) / size.unsqueeze(1)
     weight = masks.new_ones(masks.size(0), 2)
     read = torch.zeros_like(weight)
-    one = torch.ones_like(masks[:, 0])
-    for mask in masks.unbind(dim=1):
-        both = torch.stack([mask, one], dim=1)
+    for mask, mean in zip(masks.unbind(dim=1), means[batch].unbind(dim=1)):
+        both = torch.stack([mask, mean], dim=1)
         weight = both * (weight + neighbour_sum(weight, neighbours, both))
         read = read + weight
     return read if jk else weight

@@ -20,6 +20,7 @@ Bonds: TypeAlias = dict[tuple[int, int], int]  # kinds, by their two atoms
 _SVG = "{http://www.w3.org/2000/svg}"
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _MARGIN, _CAPTION, _LINE, _BAR = 8, 20, 18, 58  # of a picture, in its units
+_LETTER = 8.0  # width of a letter of the title in a wide font, capitals of SMILES among them
 _SCALE, _WIDEST, _NARROWEST = 26.0, 420, 90  # units an Angstrom; of a molecule; of a panel
 
 
@@ -258,7 +259,7 @@ def _page(panels: list[ElementTree.Element], names: Sequence[str], title: str, d
     wide, high = (float(panels[0].get(name, "0").removesuffix("px")) for name in ("width", "height"))
     side, tall = math.ceil(max(wide, _NARROWEST)) + _MARGIN, math.ceil(max(high, _NARROWEST))
     width = 2 * _MARGIN + len(panels) * side + _BAR
-    lines = textwrap.wrap(_clean(title), max(20, (width - 2 * _MARGIN) // 7))[:4]
+    lines = textwrap.wrap(_clean(title), int((width - 2 * _MARGIN) / _LETTER))[:4]
     top = _MARGIN + _LINE * len(lines)
     height = top + _CAPTION + tall + _MARGIN
     paper, ink = ("#14171a", "#e8eaed") if dark else ("#ffffff", "#1a1d21")
@@ -268,9 +269,8 @@ def _page(panels: list[ElementTree.Element], names: Sequence[str], title: str, d
     ElementTree.SubElement(root, f"{_SVG}title").text = _clean(title) or "masks on a molecule"
     ElementTree.SubElement(root, f"{_SVG}rect", {"width": str(width), "height": str(height), "fill": paper})
     words = ElementTree.SubElement(root, f"{_SVG}g", {"fill": ink, "font-family": _FONT, "text-anchor": "middle"})
-    middle = _MARGIN + len(panels) * side / 2
     for i, line in enumerate(lines):
-        _text(words, middle, _MARGIN + _LINE * i + 13, line, 13)
+        _text(words, width / 2, _MARGIN + _LINE * i + 13, line, 13)
     for k, (panel, name) in enumerate(zip(panels, names)):
         left = _MARGIN + k * side
         _text(words, left + side / 2, top + 14, _clean(name), 12)

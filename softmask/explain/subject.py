@@ -11,7 +11,7 @@ from softmask.errors import SettingError, SoftmaskError
 from softmask.explain.draw import _edges, layout
 from softmask.explain.explanation import Explanation
 from softmask.explain.molecule import _element, _molecule, atom_order, has_molecules
-from softmask.explain.subgraph import induced
+from softmask.explain.subgraph import connected, induced
 
 MOST_NODES, MOST_EDGES = 5_000, 50_000
 """What can still be told apart in a picture, and is drawn in a moment."""
@@ -32,6 +32,7 @@ class Subject:
         labels: a word for each node; ``None`` if the graphs have no labels.
         bonds: ``[edges]``, for molecules the kind of each bond: 1, 2, 3, or 12 (aromatic).
         whole: number of nodes of the whole graph.
+        degree: ``[nodes]``, neighbours in the whole graph; by default those that are drawn.
     """
 
     explanation: Explanation
@@ -41,6 +42,7 @@ class Subject:
     labels: list[str] | None = None
     bonds: np.ndarray | None = None
     whole: int = 0
+    degree: np.ndarray | None = None
 
     @property
     def nodes(self) -> int:
@@ -88,14 +90,17 @@ def subjects(
         store: the set they are from.
         explanations: of the graphs `numbers` of the set.
         numbers: the graphs.
-        size: of larger graphs, only that many of the most important nodes, with the edges between them.
+        size: of larger graphs, only that many important nodes that hang together (:func:`connected`), with the edges
+            between them.
         on_trouble: called with a sentence where a molecule has to be drawn as a graph.
     """
     molecules = has_molecules(store)
     for number, explanation in zip(numbers, explanations):
-        labels, whole = node_labels(store, number), len(explanation.importance)
+        labels, whole, degree = node_labels(store, number), len(explanation.importance), None
         if size is not None and whole > size:
-            kept = explanation.subgraph(size=size)
+            every = _edges(explanation.data)
+            kept = connected(explanation.importance, every, size)
+            degree = np.bincount(every.reshape(-1), minlength=whole)[kept]
             explanation = _part(explanation, kept)
             labels = None if labels is None else [labels[v] for v in kept.tolist()]
         edges = _edges(explanation.data)
@@ -107,7 +112,7 @@ def subjects(
                 on_trouble(f"{error}; it is drawn as a graph")
         if place is None:
             place = layout(len(explanation.importance), edges)
-        yield Subject(explanation, number, place, edges, labels, bonds, whole)
+        yield Subject(explanation, number, place, edges, labels, bonds, whole, degree)
 
 
 def node_labels(store: GraphStore, graph: int) -> list[str] | None:

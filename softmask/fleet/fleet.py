@@ -117,6 +117,7 @@ class Fleet:
         self.device = torch.device(device)
         dtype, compute, self.tf32 = resolve(precision, self.device)
         self.replicas = list(replicas)
+        self.given = store
         self.store = store.to(self.device)
         self.x = x.to(self.device, compute) if x.is_floating_point() else x.to(self.device)
         self.loss, self.metric = LOSSES[loss], METRICS[loss]
@@ -344,7 +345,9 @@ class Fleet:
         dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32)
         carried = None if self.edges is None else tuple(self.edges.x.shape)
         shape = (epochs, keep, self.train_plan.slots, tuple(self.x.shape), carried, self.loss.__name__)
-        more = f"{self.store.content_hash()} {dtypes} {shape} {self.adam.decoupled} {self.model!r}"
+        more = (
+            f"{self.given.content_hash()} {self.store.num_nodes} {dtypes} {shape} {self.adam.decoupled} {self.model!r}"
+        )
         return fingerprint(self.replicas, self.stack.flat, more)
 
     def _begin_epoch(self) -> None:

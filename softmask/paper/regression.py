@@ -42,6 +42,13 @@ def _kinds(store: GraphStore) -> Tensor:
     return (store.edge_label[:, :1] == torch.tensor(BOND_KINDS)).float()
 
 
+def _constant_mae(store: GraphStore, train: np.ndarray, test: np.ndarray) -> list[float]:
+    """Of each target, the error on the test part of always saying the training part's mean: what no network needs."""
+    assert store.y is not None
+    mean = store.y[torch.as_tensor(train)].mean(dim=0)
+    return (store.y[torch.as_tensor(test)] - mean).abs().mean(dim=0).tolist()
+
+
 class Lesson(NamedTuple):
     """What a fleet is to learn.
 
@@ -125,7 +132,9 @@ class Regression:
         )
         if history.interrupted:
             raise StudyInterrupted
-        epoch = history.metric["validation"].argmin(axis=1)
+        # An epoch without a finite error is never the best.
+        errors = history.metric["validation"]
+        epoch = np.where(np.isfinite(errors), errors, np.inf).argmin(axis=1)
         rows = np.arange(len(names))
         record = {
             "data": store.info.get("name"),
@@ -134,6 +143,7 @@ class Regression:
             "settings": s.to_json(),
             **lesson.about,
             "parts": [len(train), len(validation), len(test)],
+            "constant_mae": dict(zip(names, _constant_mae(lesson.store, train, test))),
             "epoch": dict(zip(names, (epoch + 1).tolist())),
             "test_mae": dict(zip(names, history.metric["test"][rows, epoch].tolist())),
             "validation_mae": dict(zip(names, history.metric["validation"][rows, epoch].tolist())),

@@ -15,6 +15,7 @@ import numpy as np
 
 from softmask.atomic import atomic_path
 from softmask.baselines.own import is_reference
+from softmask.baselines.registry import baseline_settings
 from softmask.errors import DataError, SettingError
 from softmask.fleet.replica import check_seed
 from softmask.study.settings import Settings
@@ -53,7 +54,8 @@ class Grid:
         Points that train alike, as with no decay every 50 or every 100 epochs, count once.
 
         Args:
-            base: where settings that the grid does not name come from; by default those of ``Settings()``.
+            base: where settings that the grid does not name come from; by default those of ``Settings()``. Where the
+                grid names models, each has settings of its own, and of `base` only what it changed.
         """
         return self._points(base)[0]
 
@@ -77,12 +79,13 @@ class Grid:
         return [points[i] for i in np.sort(np.argsort(draw, kind="stable")[:n])]
 
     def _points(self, base: Settings | None) -> tuple[list[Settings], int]:
-        default = (base or Settings()).to_json()
+        base = base or Settings()
         found: dict[Settings, Settings] = {}
         skipped, reason = 0, ""
         for point in itertools.product(*self.values.values()):
+            chosen = dict(zip(self.values, point, strict=True))
             try:
-                settings = Settings(**default | dict(zip(self.values, point, strict=True)))
+                settings = Settings(**_default(base, chosen.get("model", base.model)) | chosen)
             except SettingError as error:
                 skipped, reason = skipped + 1, reason or str(error)
                 continue
@@ -135,7 +138,7 @@ def read_grid(path_or_name: str | Path, data: str | None = None) -> Grid:
 
 
 def read_settings_toml(path: str | Path) -> Settings:
-    """Reads one model's settings; what the file does not name has its default."""
+    """Reads one model's settings; what the file does not name is as the model has it by default."""
     table = _parse(_bytes(Path(path)), str(path))
     for key, value in table.items():
         if isinstance(value, list):
@@ -145,7 +148,7 @@ def read_settings_toml(path: str | Path) -> Settings:
             Settings(**{key: value})
         except SettingError as error:
             raise SettingError(f"{path}, {key}: {error}") from None
-    return Settings(**table)
+    return Settings(**_default(Settings(), table.get("model", Settings.model)) | table)
 
 
 def write_settings_toml(path: str | Path, settings: Settings, comment: str = "") -> None:
@@ -162,6 +165,17 @@ def write_settings_toml(path: str | Path, settings: Settings, comment: str = "")
         lines.append(f"{name} = {value!r}" if isinstance(value, float) else f"{name} = {json.dumps(value)}")
     with atomic_path(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _default(base: Settings, model: str) -> dict[str, Any]:
+    """What a point with that model has for settings it does not name: those of `base`; of another model than that of
+    `base`, its own settings, with what `base` has changed.
+    """
+    if model == base.model:
+        return base.to_json()
+    usual = baseline_settings(base.model).to_json()
+    changed = {name: value for name, value in base.to_json().items() if name != "model" and value != usual[name]}
+    return baseline_settings(model).to_json() | changed
 
 
 def _trained(settings: Settings) -> Settings:

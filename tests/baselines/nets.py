@@ -39,4 +39,31 @@ class WithLoss(Small):
         return (out, 1e3 * self.out.bias.square().sum()) if self.training else out
 
 
+class Tied(Small):
+    def __init__(self, in_channels, out_channels):
+        super().__init__(in_channels, out_channels)
+        self.again = self.out
+
+
+class Lazy(Small):
+    def __init__(self, in_channels, out_channels):
+        super().__init__(in_channels, out_channels)
+        self.conv = GCNConv(-1, 8)
+
+
+class OfData(Small):
+    def forward(self, data):
+        return super().forward(data.x, data.edge_index, data.batch)
+
+
+class ThreeSizes(Small):
+    def __init__(self, in_channels, hidden, out_channels):
+        super().__init__(in_channels, out_channels)
+
+
+class Wide(Small):
+    def __init__(self, in_channels, out_channels, hidden=8):
+        super().__init__(in_channels, out_channels)
+
+
 nothing = 3

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from baselines.nets import OneOutput, Small, TooFew, WithEdges, WithLoss
+from baselines.nets import Lazy, OfData, OneOutput, Small, Tied, TooFew, WithEdges, WithLoss
 from torch_geometric.data import Batch
 
 from softmask.baselines.one_by_one import train_one_by_one
@@ -142,6 +142,19 @@ def test_models_that_give_something_else_are_refused():
         train(replicas(), model=TooFew)
     with pytest.raises(SettingError, match="gives 1 outputs for 2 classes"):
         train(replicas(), model=OneOutput)
+    with pytest.raises(SettingError, match=r"the forward of OfData must take \(x, edge_index, batch\): too many"):
+        train(replicas(), model=OfData)
+    with pytest.raises(SettingError, match="Lazy has layers whose sizes are left open"):
+        train(replicas(), model=Lazy)
+    with pytest.raises(SettingError, match=r"must be a torch.nn.Module, got int"):
+        train(replicas(), model=lambda *sizes: 3)
+
+
+def test_a_layer_used_twice_is_kept_under_both_names(tmp_path):
+    whole = train(replicas()[:1], model=Tied, snapshots=tmp_path).weights[0]
+    again = train(replicas()[:1], model=Tied, snapshots=tmp_path).weights[0]
+    assert torch.equal(whole["again.weight"], whole["out.weight"])
+    assert torch.equal(whole["again.weight"], again["again.weight"])
 
 
 def test_a_diverged_model_is_told():

@@ -1,6 +1,7 @@
 """Names, entries, and models of one's own."""
 
 import dataclasses
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from baselines.nets import Small
+from baselines.nets import Small, Wide
 
 from softmask.baselines import BASELINES, Inputs, baseline_settings, find_model, register_model
 from softmask.baselines.own import OWN, is_reference, own_code, own_model
@@ -129,6 +130,7 @@ def test_a_model_in_a_file_or_a_module():
         (f"{NETS}:nothing", "no class or function nothing"),
         ("nowhere.py:Net", "there is no file nowhere.py"),
         ("nowhere.to.be.found:Net", "cannot be imported"),
+        (f"{NETS}:ThreeSizes", r"must take \(in_channels, out_channels\) alone: missing"),
     ):
         with pytest.raises(SettingError, match=said):
             own_model(name)
@@ -151,6 +153,23 @@ def test_a_changed_model_is_another_question(tmp_path):
     assert ask(STORE, settings, folds=3).question.hash() != first.hash()
     with pytest.raises(SettingError, match="cannot be read"):
         own_code("nowhere.py:Net")
+
+
+def test_what_a_model_is_made_of_belongs_to_its_code(tmp_path, monkeypatch):
+    """A layer beside the class, a function that builds it, an argument that is bound: all change the question."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def code(layer, model):
+        file = tmp_path / f"own_{layer}.py"
+        file.write_text(f"{NETS.read_text()}\nWIDE = {layer}\ndef build(i, o):\n    return Small(i, o)\n")
+        return own_code(f"own_{layer}:{model}")
+
+    for model in ("Small", "build"):
+        assert code(8, model) != code(9, model)
+    register_model("mine", functools.partial(Wide, hidden=8))
+    first = own_code("mine")
+    register_model("mine", functools.partial(Wide, hidden=9))
+    assert own_code("mine") != first
 
 
 def test_settings_files_name_no_code(tmp_path):

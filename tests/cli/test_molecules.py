@@ -68,6 +68,25 @@ def test_classes(run, table, tmp_path):
     assert "regression (as asked)" in err
 
 
+def test_text_that_is_not_ascii(run, tmp_path):
+    """Files are UTF-8 whatever the system's own encoding is."""
+    rows = [(s, "löslich" if i % 2 else "nicht löslich") for i, s in enumerate(SMILES)]
+    table = tmp_path / "t.csv"
+    table.write_text("smiles,Güte\n" + "".join(f"{s},{y}\n" for s, y in rows), encoding="utf-8")
+    assert run("fit", table, "--target", "Güte", "--out", tmp_path / "m.safetensors", *QUICK)[0] == 0
+    assert run("predict", tmp_path / "m.safetensors", table, "--out", tmp_path / "p.csv")[0] == 0
+    found = _predictions((tmp_path / "p.csv").read_text(encoding="utf-8"))
+    assert {r["predicted_Güte"] for r in found} <= {"löslich", "nicht löslich"}
+
+
+def test_an_element_that_was_not_seen_is_named_with_its_molecule(run, table, tmp_path):
+    assert run("fit", table, "--target", "logS", "--out", tmp_path / "m.safetensors", *QUICK)[0] == 0
+    new = _write(tmp_path / "new.csv", [("smiles",), ("CCO",), ("C(",), ("C[Se]C",)])
+    code, _, err = run("predict", tmp_path / "m.safetensors", new, "--skip-invalid")
+    assert code == 0
+    assert "(34; first in graph 1, C[Se]C)" in err
+
+
 def test_rows_that_cannot_be_used(run, spoilt, tmp_path):
     path = tmp_path / "m.safetensors"
     code, _, err = run("fit", spoilt, "--target", "logS", "--out", path, *QUICK)
@@ -125,7 +144,12 @@ def test_wishes_that_cannot_be_met(run, table, tmp_path):
     path = tmp_path / "m.safetensors"
     assert run("fit", table, "--target", "logS", "--out", path, *QUICK)[0] == 0
     out = ["--out", tmp_path / "n.safetensors"]
+    same = _write(tmp_path / "same.csv", [("smiles", "y"), ("C", "1.5"), ("CC", "1.5")])
+    excel = tmp_path / "t.xlsx"
+    excel.write_bytes(b"PK")
     for args, words in [
+        (["fit", same, "--target", "y", *out], "y is 1.5 for every molecule"),
+        (["fit", excel, "--target", "y", *out], "save a table of molecules as .csv"),
         (["fit", table, *out], "name the column to learn with --target; its other columns are id, logS, active"),
         (["fit", table, "--target", "logs2", *out], "Did you mean 'logS'?"),
         (["fit", table, "--smiles", "smile", "--target", "logS", *out], "Did you mean 'smiles'?"),

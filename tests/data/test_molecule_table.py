@@ -85,6 +85,14 @@ def test_other_kinds_of_file(table, tmp_path):
         with_mark,
     ):
         assert read_molecules(path, targets=["logS"]).store.content_hash() == expected.content_hash(), path
+    excel = tmp_path / "excel.csv"
+    excel.write_text("sep=;\nsmiles;logS\nC;1,5\nCC;-2,5\nC(;3\n")
+    found = read_molecules(excel, targets=["logS"], skip_invalid=True)
+    assert found.store.y.tolist() == [[1.5], [-2.5]]
+    assert found.skipped[0].startswith("line 5: ")
+    quoted = tmp_path / "quoted.csv"
+    quoted.write_text('"name, trivial, or none";smiles;logS\na;C;1,5\n')
+    assert read_sheet(quoted).columns == ["name, trivial, or none", "smiles", "logS"]
     listed = tmp_path / "list.smi"
     listed.write_text("SMILES name\nCCO ethanol\n\nCO\n")
     assert read_molecules(listed).smiles == ["CCO", "CO"]
@@ -120,6 +128,13 @@ def test_rows_that_cannot_be_used(tmp_path):
     assert found.skipped == lines
     # To predict, targets do not matter.
     assert read_molecules(path, skip_invalid=True).rows == [0, 2, 3, 5, 6, 7]
+
+
+def test_when_no_row_is_left(tmp_path):
+    path = _write(tmp_path / "t.csv", [("smiles", "a", "b"), ("C", "1.5", "x"), ("CC", "2.5", "y")])
+    with pytest.raises(DataError, match="2 of 2 rows cannot be used:\n  line 2: b is 'x', no number") as caught:
+        read_molecules(path, targets=["a", "b"])
+    assert "--skip-invalid" not in str(caught.value)
 
 
 def test_a_row_over_two_lines_is_named_by_its_first(tmp_path):
@@ -176,7 +191,7 @@ def test_bad_wishes(table):
         read_molecules(table, targets=["logS", "active"], task="classification")
     with pytest.raises(SettingError, match="named twice"):
         read_molecules(table, targets=["logS", "logS"])
-    with pytest.raises(DataError, match="different texts"):
+    with pytest.raises(DataError, match="different values"):
         read_molecules(table, targets=["Smiles"])
 
 

@@ -33,7 +33,7 @@ def test_the_node_mask_is_the_importance(jk, multi_channel):
     model, x = model_and_input(jk=jk, multi_channel=multi_channel)
     found = explainer(model)(x, EDGES, batch=BATCH)
     _, masks = model.eval()(x, EDGES, BATCH, return_masks=True)
-    own = node_importance(node_masks(masks), EDGES, jk)
+    own = node_importance(node_masks(masks), EDGES, jk, BATCH)
     own = torch.cat([part / part.max() for part in own.split([4, 2])])
     assert found.node_mask.shape == (6, 1)
     torch.testing.assert_close(found.node_mask[:, 0], own)

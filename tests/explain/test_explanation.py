@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.utils import subgraph as induced_edges
 
@@ -25,7 +25,7 @@ from softmask.explain import (
     stability,
     threshold_curve,
 )
-from softmask.explain.subgraph import induced, nodes_of
+from softmask.explain.subgraph import connected, induced, nodes_of
 
 STORE = ba2motifs(160, seed=0)
 
@@ -282,3 +282,28 @@ def test_stability_is_spearmans_correlation():
 def test_features_of_the_set_are_degrees(clf):
     """What the tests above rely on: tokens, so that a node's input does not change when its neighbours go."""
     assert Features.of(STORE).kind == clf.trained_.features.kind == "degree"
+
+
+def test_a_connected_cut_grows_from_the_most_important_node():
+    # A path 0 - 1 - 2 - 3, and 4 - 5 apart; 5 is important, but not near.
+    importance, edges = np.array([0.1, 1.0, 0.2, 0.3, 0.0, 0.9]), np.array([[0, 1], [1, 2], [2, 3], [4, 5]])
+    assert connected(importance, edges, 1).tolist() == [1]
+    assert connected(importance, edges, 3).tolist() == [1, 2, 3]
+    assert connected(importance, edges, 5).tolist() == [0, 1, 2, 3, 5], "the other part only when this one is used up"
+    assert connected(importance, edges, 99).tolist() == list(range(6))
+    assert connected(importance[:0], edges[:0], 3).tolist() == []
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 12), st.integers(0, 999), st.integers(1, 12))
+def test_a_connected_cut_has_as_few_parts_as_it_can(nodes, seed, size):
+    graph = nx.gnp_random_graph(nodes, 0.2, seed=seed)
+    importance = np.random.default_rng(seed).random(nodes)
+    edges = np.array(graph.edges, dtype=np.int64).reshape(-1, 2)
+    kept = connected(importance, edges, size)
+    assert len(kept) == min(size, nodes)
+    assert int(importance.argmax()) in kept
+    parts = [set(part) for part in nx.connected_components(graph)]
+    cut = [part & set(kept.tolist()) for part in parts]
+    assert sum(bool(c) and c != part for c, part in zip(cut, parts)) <= 1, "only the last part begun is not whole"
+    assert all(nx.is_connected(graph.subgraph(c)) for c in cut if c)

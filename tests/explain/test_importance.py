@@ -35,27 +35,29 @@ def product_of(walk, masks):
 
 
 def counted(masks, edges, num_nodes, jk):
-    """Sum over walks of the product of masks, and their number, by enumeration."""
+    """Sum over walks of the product of masks, and the same where every node has the mean mask, by enumeration."""
     sources = [[s for s, t in edges if t == v and s != t] for v in range(num_nodes)]
     layers = masks.shape[1]
-    weight, number = np.zeros(num_nodes), np.zeros(num_nodes)
+    even = np.tile(masks.numpy().sum(axis=0) / max(num_nodes, 1), (num_nodes, 1))
+    weight, other = np.zeros(num_nodes), np.zeros(num_nodes)
     for v in range(num_nodes):
         for length in range(1 if jk else layers, layers + 1):
             walks = walks_to(v, length, sources)
             weight[v] += sum(product_of(walk, masks.tolist()) for walk in walks)
-            number[v] += len(walks)
-    return weight, number
+            other[v] += sum(product_of(walk, even.tolist()) for walk in walks)
+    return weight, other
 
 
 @examples(60)
 @given(graphs(max_nodes=5, max_graphs=2), st.integers(1, 3), st.booleans())
-def test_it_is_the_mean_product_of_masks_over_all_walks(graph, layers, jk):
+def test_it_is_the_product_of_masks_over_all_walks_against_that_of_their_means(graph, layers, jk):
     masks = graph.numbers().mask(graph.num_nodes, layers)
-    weight, number = counted(masks, graph.edges, graph.num_nodes, jk)
+    weight, even = counted(masks, graph.edges, graph.num_nodes, jk)
     found = walk_weights(masks, as_neighbours(graph.edge_index, graph.num_nodes), jk).numpy()
     np.testing.assert_allclose(found[:, 0], weight, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(found[:, 1], number, rtol=1e-12)
-    np.testing.assert_allclose(node_importance(masks, graph.edge_index, jk), weight / number, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found[:, 1], even, rtol=1e-12)
+    ratio = np.divide(weight, even, out=np.zeros_like(weight), where=even > 0)
+    np.testing.assert_allclose(node_importance(masks, graph.edge_index, jk), ratio, rtol=1e-10, atol=1e-12)
 
 
 @examples(40)
@@ -81,7 +83,9 @@ def test_a_chain_by_hand():
     one = torch.tensor([[a], [b], [c]], dtype=torch.float64)
     # One layer: the node itself, and for each neighbour the product of both masks.
     weight = [a + a * b, b + a * b + b * c, c + b * c]
-    torch.testing.assert_close(node_importance(one, CHAIN), torch.tensor(weight).double() / torch.tensor([2, 3, 2]))
+    mean = (a + b + c) / 3
+    even = torch.tensor([mean + mean**2, mean + 2 * mean**2, mean + mean**2]).double()
+    torch.testing.assert_close(node_importance(one, CHAIN), torch.tensor(weight).double() / even)
     # Two layers: node 0 keeps its own (a), and takes what node 1 has by then (a b).
     two = torch.cat([one, one], dim=1)
     second = a * weight[0] + a * b * weight[1]
@@ -89,6 +93,23 @@ def test_a_chain_by_hand():
     # Jumping knowledge adds what is read out after one layer.
     found = walk_weights(two, as_neighbours(CHAIN, 3), jk=True)[0, 0]
     assert float(found) == pytest.approx(second + weight[0], abs=1e-15)
+
+
+@pytest.mark.parametrize("mask", [1.0, 0.3])
+@pytest.mark.parametrize("jk", [False, True])
+def test_where_masks_tell_no_node_from_another_importance_does_not_either(mask, jk):
+    """A clique, a pair and a lone node, in one graph and in a graph each."""
+    edges = to_undirected(torch.tensor([[0, 0, 0, 1, 1, 2, 4], [1, 2, 3, 2, 3, 3, 5]]))
+    masks = torch.full((7, 3), mask, dtype=torch.float64)
+    for batch in (None, torch.tensor([0, 0, 0, 0, 1, 1, 2])):
+        assert node_importance(masks, edges, jk, batch).tolist() == pytest.approx([1.0] * 7)
+
+
+def test_graphs_of_a_batch_have_means_of_their_own():
+    masks = torch.rand(6, 2, dtype=torch.float64)
+    both = torch.cat([CHAIN, CHAIN + 3], dim=1)
+    found = node_importance(masks, both, batch=torch.tensor([0, 0, 0, 1, 1, 1]))
+    torch.testing.assert_close(found, torch.cat([node_importance(part, CHAIN) for part in masks.split(3)]))
 
 
 def test_open_masks_count_walks_and_hubs_are_no_better_than_leaves():
@@ -104,19 +125,21 @@ def test_open_masks_count_walks_and_hubs_are_no_better_than_leaves():
 def test_a_shut_node_has_none_and_takes_away_from_its_neighbours_alone():
     masks = torch.ones(3, 1, dtype=torch.float64)
     masks[2] = 0
-    assert node_importance(masks, CHAIN).tolist() == pytest.approx([1.0, 2 / 3, 0.0])
+    # With the mean mask 2/3 the weights are 10/9, 14/9 and 10/9; with the masks 2, 2 and 0.
+    assert node_importance(masks, CHAIN).tolist() == pytest.approx([9 / 5, 9 / 7, 0.0])
     # Shut in the last layer alone: nothing of it is read out there, but with jumping knowledge the first layer is.
     late = torch.ones(3, 2, dtype=torch.float64)
     late[2, 1] = 0
     assert float(node_importance(late, CHAIN)[2]) == 0
-    assert float(node_importance(late, CHAIN, jk=True)[2]) == pytest.approx(2 / 7)
+    assert float(node_importance(late, CHAIN, jk=True)[2]) > 0
+    assert node_importance(torch.zeros(3, 2), CHAIN).tolist() == [0.0] * 3
 
 
 def test_directed_edges_carry_one_way():
     edge = torch.tensor([[0], [1]])  # 0 is the neighbour of 1
-    masks = torch.full((2, 1), 0.5, dtype=torch.float64)
-    # Node 1 has the walks 1 and 0 -> 1; node 0 has 0 alone.
-    assert node_importance(masks, edge).tolist() == [0.5, (0.5 + 0.25) / 2]
+    masks = torch.tensor([[0.5], [1.0]], dtype=torch.float64)
+    # Node 1 has the walks 1 and 0 -> 1; node 0 has 0 alone. The mean is 3/4.
+    assert node_importance(masks, edge).tolist() == pytest.approx([0.5 / 0.75, (1 + 0.5) / (0.75 + 0.75**2)])
 
 
 @pytest.mark.parametrize(("reduction", "value"), [("mean", 0.5), ("max", 0.8), ("norm", np.sqrt(0.34))])

@@ -69,6 +69,17 @@ def test_any_title_gives_valid_xml(title, names):
     assert {"mask", "0", "0.5", "1"} <= set(words)
 
 
+def test_a_long_title_stays_in_the_picture():
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    root = ElementTree.fromstring(molecule_svg("CO", np.full((2, 2), 0.3), "CCNC(=O)CCON " * 6 + "predicted 2.856"))
+    wide, font = float(root.get("width")), FontProperties(family="DejaVu Sans")  # wider than most
+    for line in [t for t in root.iter(f"{SVG}text") if t.get("font-size") == "13"]:
+        half = TextPath((0, 0), line.text, size=13, prop=font).get_extents().width / 2
+        assert half <= float(line.get("x")) <= wide - half
+
+
 def test_markup_in_a_title_stays_text():
     text = molecule_svg("C", np.ones((1, 1)), '<script>alert(1)</script> & "x" <b>')
     assert "<script" not in text

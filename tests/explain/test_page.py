@@ -61,10 +61,10 @@ def test_the_page_holds_the_numbers(nodes, layers, seed):
     (graph,) = content["graphs"]
     flat = _numbers(graph)
     n, e = nodes, nodes - 1
-    assert len(flat) == (8 + layers) * n + 3 * e
-    x, y, importance, stays, label, _, low, high = flat[: 8 * n].reshape(8, n)
-    masks = flat[8 * n : (8 + layers) * n].reshape(layers, n)
-    step, second, bonds = flat[(8 + layers) * n :].reshape(3, e)
+    assert len(flat) == (10 + layers) * n + 3 * e
+    x, y, importance, stays, label, _, low, high, degree, many = flat[: 10 * n].reshape(10, n)
+    masks = flat[10 * n : (10 + layers) * n].reshape(layers, n)
+    step, second, bonds = flat[(10 + layers) * n :].reshape(3, e)
     # The shape of the drawing is kept, y turned round; the longer side is the whole range.
     place = np.stack([x, -y], axis=1)
     scale = np.ptp(place, axis=0).max() / max(np.ptp(one.place, axis=0).max(), 1e-12)
@@ -78,6 +78,7 @@ def test_the_page_holds_the_numbers(nodes, layers, seed):
         assert np.flatnonzero(stays > i).tolist() == said.subgraph(threshold=threshold).tolist()
     assert [content["words"][int(i)] for i in label] == one.labels
     assert (low + 65536 * high).tolist() == list(range(n))
+    assert (degree + 65536 * many).tolist() == np.bincount(one.edges.reshape(-1), minlength=n).tolist()
     pairs = np.stack([np.cumsum(step), second], axis=1).astype(int).tolist()
     assert dict(zip(map(tuple, pairs), bonds.tolist())) == dict(zip(map(tuple, one.edges.tolist()), one.bonds.tolist()))
 
@@ -148,12 +149,14 @@ def test_classes_and_targets():
     assert _content(page_of([subject(single)]))["graphs"][0]["predicted"] == [0.25]
 
 
-def test_a_graph_that_was_cut_keeps_the_numbers_of_its_nodes():
+def test_a_graph_that_was_cut_keeps_the_numbers_of_its_nodes_and_all_their_neighbours():
     said = explained(4)
     said.data.nodes = torch.tensor([3, 900, 70000, 200000])
-    (graph,) = _content(page_of([subject(said, whole=250000)]))["graphs"]
-    low, high = _numbers(graph)[6 * 4 : 8 * 4].reshape(2, 4)
+    degree = np.array([2, 1, 99999, 5])
+    (graph,) = _content(page_of([subject(said, whole=250000, degree=degree)]))["graphs"]
+    low, high, few, many = _numbers(graph)[6 * 4 : 10 * 4].reshape(4, 4)
     assert (low + 65536 * high).tolist() == [3, 900, 70000, 200000]
+    assert (few + 65536 * many).tolist() == degree.tolist()
     assert graph["whole"] == 250000
 
 

@@ -181,6 +181,31 @@ def test_layers_switch_by_tab_and_key(show) -> None:
     assert page.locator('#tabs [aria-selected="true"]').text_content() == "Layer 3"
 
 
+def test_a_part_that_is_looked_at_stays_while_layers_and_colours_change(show) -> None:
+    page = show(page_of([subject(explained(30))]))
+    zoom = "main.graph.zoom()"
+    whole = page.evaluate(zoom)
+    page.keyboard.press("+")
+    larger = page.evaluate(zoom)
+    assert larger == pytest.approx(1.25 * whole)
+    for key in ("2", "s", "a", "f", "+", "i"):
+        page.keyboard.press(key)
+        _settle(page)
+    page.locator("#theme").click()
+    assert page.evaluate(zoom) == pytest.approx(larger), "there is nothing to zoom where all layers are shown"
+    page.keyboard.press("f")
+    assert page.evaluate(zoom) == pytest.approx(whole)
+
+
+def test_names_of_layers_hide_no_node(show) -> None:
+    page = show(page_of([subject(explained(30))]))
+    page.keyboard.press("a")
+    _settle(page)
+    for outer in page.locator("#multiples > div").all():
+        name, drawing = outer.locator("span").bounding_box(), outer.locator("canvas").bounding_box()
+        assert name["y"] + name["height"] <= drawing["y"]
+
+
 def test_filters_filter_and_orders_order(show) -> None:
     graphs = _set(10)
     said = [g.explanation for g in graphs]

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from softmask.data.catalog import open_data
+from softmask.data.splits import holdout
 from softmask.errors import SettingError
 from softmask.nn.geometric_readout import READOUTS
 from softmask.paper.regression import bond_features
@@ -94,3 +95,25 @@ def test_the_geometric_row_alone(tmp_path):
     text = markdown(tmp_path)
     assert "figures are at or below the paper's" not in text
     assert f"| U0, Ha | {record['test_mae']['U0']:.3g} |" in text
+    assert "Made on qm9-sample" in text
+    alone = record["constant_mae"]
+    assert f"the errors would be: alpha {alone['alpha']:.3g}, r2 {alone['r2']:.3g}, " in text
+    train, _, test = holdout(60, row.ratios, 0)
+    gap = store.y[:, store.info["targets"].index("gap")].numpy()
+    assert alone["gap"] == pytest.approx(np.abs(gap[test] - gap[train].mean()).mean())
+
+
+def test_an_epoch_without_a_finite_error_is_not_chosen(tmp_path, monkeypatch):
+    from softmask.paper import regression
+
+    def broken(*given, **options):
+        history, mean, std = train_in_waves(*given, **options)
+        history.metric["validation"][:, 0] = np.nan
+        return history, mean, std
+
+    train_in_waves = regression.train_in_waves
+    monkeypatch.setattr(regression, "train_in_waves", broken)
+    row = rows(quick=True)[0]
+    row.run(open_data("qm9-sample").select(range(60)), tmp_path, "cpu")
+    record = json.loads(row.path(tmp_path).read_text())
+    assert set(record["epoch"].values()) == {2}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from softmask.baselines import baseline_settings
 from softmask.data.catalog import TU_SETS
 from softmask.errors import DataError, SettingError, SoftmaskError
 from softmask.nn import VARIANTS
@@ -96,6 +97,18 @@ def test_invalid_points_are_skipped_and_counted(tmp_path):
     grid = read_grid(grid_file(tmp_path, "hidden = [0, 8, 2.5]\ndropout = [0.5, 1.0]"))
     assert [(p.hidden, p.dropout) for p in grid.settings()] == [(8, 0.5)]
     assert grid.skipped() == 5
+
+
+def test_every_model_of_a_grid_has_its_own_settings(tmp_path):
+    base = Settings(epochs=7)
+    gin, gcn = Grid("models", {"model": ("gin", "gcn"), "hidden": (16,)}).settings(base)
+    assert (gin.lr, gin.layers, gin.decay) == (0.01, 4, 0.5)
+    assert (gcn.lr, gcn.layers, gcn.decay) == (Settings.lr, Settings.layers, Settings.decay)
+    assert (gin.epochs, gcn.epochs, gin.hidden) == (7, 7, 16)
+    (ecc,) = Grid("models", {"model": ("ecc",)}).settings()
+    assert ecc.edges
+    (tmp_path / "s.toml").write_text('model = "gin"\nhidden = 16')
+    assert read_settings_toml(tmp_path / "s.toml") == baseline_settings("gin", hidden=16)
 
 
 def test_a_grid_with_no_valid_point_says_why(tmp_path):

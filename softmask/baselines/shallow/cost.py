@@ -27,8 +27,8 @@ class Cost:
             f"{name} on {store.info.get('name', 'this set')} ({store.num_graphs} graphs, {store.num_nodes} nodes, "
             f"{store.num_edges} entries of neighbours) needs about {self.minutes:,.0f} minutes on one core and "
             f"{self.gigabytes:,.1f} GB of memory, for its matrices and ten folds; without being forced, it stops at "
-            f"{MINUTES:.0f} minutes or {GIGABYTES:.0f} GB. Force it, take fewer graphs, or choose another baseline "
-            "(the histograms cost seconds)"
+            f"{MINUTES:.0f} minutes or {GIGABYTES:.0f} GB. Force it (--force), take fewer graphs, or choose another "
+            "baseline (the histograms cost seconds)"
         )
 
 

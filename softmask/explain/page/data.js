@@ -16,16 +16,15 @@ async function unpack(graph) {
     x: scaled(take(n), UNIT), y: scaled(take(n), UNIT), importance: scaled(take(n), 1), stays: take(n), label: take(n),
     role: take(n),
   };
-  const low = take(n), high = take(n);
-  made.own = Uint32Array.from(low, (v, i) => v + 65536 * high[i]);
+  const whole = (low, high) => Uint32Array.from(low, (v, i) => v + 65536 * high[i]);
+  made.own = whole(take(n), take(n));
+  made.degree = whole(take(n), take(n));
   made.masks = Array.from({ length: CONTENT.layers }, () => scaled(take(n), 1));
   const first = Uint16Array.from(take(graph.edges));
   for (let e = 1; e < first.length; e++) first[e] += first[e - 1];
   made.first = first;
   made.second = take(graph.edges);
   made.bond = take(graph.edges);
-  made.degree = new Uint32Array(n);
-  for (let e = 0; e < first.length; e++) { made.degree[first[e]]++; made.degree[made.second[e]]++; }
   made.order = Array.from(made.importance.keys()).sort((a, b) => made.importance[b] - made.importance[a] || a - b);
   unpacked.set(graph, made);
   return made;

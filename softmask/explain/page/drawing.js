@@ -19,6 +19,8 @@ class Drawing {
   resize() {
     const { clientWidth, clientHeight } = this.box;
     if (!clientWidth || !clientHeight) return;
+    // Whoever looks at a part keeps it when layer or colours change.
+    if (this.graph.width() === clientWidth && this.graph.height() === clientHeight) return;
     this.graph.width(clientWidth).height(clientHeight);
     this.fit();
   }

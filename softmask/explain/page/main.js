@@ -60,7 +60,7 @@ function startMultiples() {
   const box = byId("multiples");
   multiples = Array.from({ length: CONTENT.layers }, (_, k) => {
     const inner = tag("div"), outer = tag("div", {}, tag("span", { text: viewName(k) }), inner);
-    inner.style.cssText = "position:absolute;inset:0";
+    inner.style.cssText = "position:absolute;inset:1.6rem 0 0";  // below the name, which would hide nodes
     outer.addEventListener("click", () => setView(k));
     box.append(outer);
     const drawing = new Drawing(inner, { zoom: false });
@@ -153,9 +153,10 @@ function onKey(event) {
   const actions = {
     "j": () => goBy(1), "k": () => goBy(-1), "a": () => setView("all"), "i": () => setView("importance"),
     "s": () => byId("stretch").click(), "[": () => setThreshold(state.threshold - 1), "]": () => setThreshold(state.threshold + 1),
-    "n": () => nextNode(1), "p": () => nextNode(-1), "f": () => main.fit(), "+": () => main.zoomBy(1.25),
-    "=": () => main.zoomBy(1.25), "-": () => main.zoomBy(0.8), "Escape": () => point(null),
+    "n": () => nextNode(1), "p": () => nextNode(-1), "Escape": () => point(null),
   };
+  // By their buttons, which are off where there is nothing to zoom.
+  for (const [id, keys] of [["in", "+="], ["out", "-"], ["fit", "f"]]) for (const k of keys) actions[k] = () => byId(id).click();
   if (event.target === byId("canvas")) Object.assign(actions, {
     "ArrowLeft": () => main.moveBy(-1, 0), "ArrowRight": () => main.moveBy(1, 0),
     "ArrowUp": () => main.moveBy(0, -1), "ArrowDown": () => main.moveBy(0, 1),

@@ -16,8 +16,8 @@ def pack(subject: Subject, thresholds: Sequence[float], words: dict[str, int]) -
     """The arrays of a graph one after the other, each as unsigned integers of two bytes, the lower first.
 
     x, y, importance, how many of the thresholds the node stays at, the label (an index into the words, `words` being
-    extended), the role, the node's number (lower and upper half), the masks layer by layer; then of the edges the step
-    of the first end since the edge before, the second end, and the kind of bond.
+    extended), the role, the node's number and that of its neighbours (lower and upper half each), the masks layer by
+    layer; then of the edges the step of the first end since the edge before, the second end, and the kind of bond.
     """
     said, nodes = subject.explanation, subject.nodes
     place = _unit(subject.place)
@@ -26,12 +26,13 @@ def pack(subject: Subject, thresholds: Sequence[float], words: dict[str, int]) -
     label = [words.setdefault(w, len(words)) for w in subject.labels] if subject.labels else np.zeros(nodes)
     role = said.data.get("node_role")
     own = np.arange(nodes) if (kept := said.data.get("nodes")) is None else kept.cpu().numpy()
+    degree = np.bincount(subject.edges.reshape(-1), minlength=nodes) if subject.degree is None else subject.degree
     order = np.lexsort((subject.edges[:, 1], subject.edges[:, 0]))
     first, second = subject.edges[order].T
     arrays = [
         *(place[:, 0] * FULL, place[:, 1] * FULL, said.importance * FULL, stays, label),
         np.zeros(nodes) if role is None else role.cpu().numpy().reshape(-1),
-        *(own % (FULL + 1), own // (FULL + 1)),
+        *(half for whole in (own, degree) for half in (whole % (FULL + 1), whole // (FULL + 1))),
         said.masks.T.reshape(-1) * FULL,
         *(np.diff(first, prepend=0), second),
         np.ones(len(order)) if subject.bonds is None else subject.bonds[order],
