@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from softmask.study.record import Record
     from softmask.study.study import Study
 
-Runner = Annotated[str, typer.Option("--executor", help="local, or ray: a cluster of machines (needs softmask[ray]).")]
+Runner = Annotated[
+    str, typer.Option("--executor", help="local, or ray: a cluster of machines (needs softmask\\[ray]).")
+]
 Address = Annotated[
     str | None, typer.Option(help="Of the Ray cluster, such as HOST:6379; without it one is started on this machine.")
 ]

@@ -123,7 +123,9 @@ def test_a_killed_worker_costs_time_but_no_results(joined, local, tmp_path, capf
         return
     assert_equal(study(tmp_path).run(OnRay(joined.address, retries=retries), kill_one), local)
     assert killed
-    assert capfd.readouterr() == ("", "")
+    # Ray itself may have a line to say of the worker that died, early or late; we have none.
+    said = "".join(capfd.readouterr()).splitlines()
+    assert all("(raylet)" in line or not line.strip() for line in said)
 
 
 @slow
