@@ -170,7 +170,7 @@ def _table2(variants: list[str], quick: bool, out: Path, device: str, data_dir: 
     wanted = rows(quick, variants)
     picked, store = str(pick_device(device)), open_data("qm9-sample" if quick else "qm9", data_dir)
     for row in wanted:
-        if row.path(out).is_file():
+        if row.done(store, out):
             continue
         with resumable(out) as stop, epoch_bar(f"QM9, {row.variant}", row.settings.epochs) as bar:
             row.run(store, out, picked, lambda epoch, metrics: bar(epoch, lambda: "") or stop.asked)

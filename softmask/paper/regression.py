@@ -13,13 +13,13 @@ from softmask.data.atom_references import atom_masses, subtract_references
 from softmask.data.features import Features
 from softmask.data.splits import holdout
 from softmask.data.store import GraphStore
-from softmask.errors import DataError, StudyInterrupted
+from softmask.errors import DataError, SettingError, StudyInterrupted
 from softmask.fleet import OnEpoch, Replica, train_in_waves
 from softmask.fleet.pairs import StorePairs
 from softmask.nn import VARIANTS, GeometricSoftMaskGNN, SoftMaskGNN
 from softmask.nn.geometric_gnn import select
 from softmask.study.provenance import provenance
-from softmask.study.record import write_json
+from softmask.study.record import read_json, write_json
 from softmask.study.settings import Settings
 
 BOND_KINDS = (1, 2, 3, 12)
@@ -97,6 +97,22 @@ class Regression:
             **VARIANTS[self.variant],
         )
 
+    def about(self) -> dict[str, Any]:
+        """What its record says of how it was made, beside the data."""
+        return {"settings": self.settings.to_json()}
+
+    def done(self, store: GraphStore, out: Path) -> bool:
+        """Whether its record is there; one that was made otherwise is refused, since it is not this row's."""
+        path = self.path(out)
+        if not path.is_file():
+            return False
+        record, wanted = read_json(path), self.about() | {"data_hash": store.content_hash()}
+        if changed := [name for name in wanted if record.get(name) != wanted[name]]:
+            raise SettingError(
+                f"{path} was made with other {' and '.join(changed)}; move it away, or give another folder with --out"
+            )
+        return True
+
     def lesson(self, store: GraphStore, train: np.ndarray) -> Lesson:
         """What its fleet is to learn, given the training molecules."""
         options = {"loss": "mse", "edge_x": bond_features(store)}
@@ -140,7 +156,7 @@ class Regression:
             "data": store.info.get("name"),
             "data_hash": store.content_hash(),
             "variant": self.variant,
-            "settings": s.to_json(),
+            **self.about(),
             **lesson.about,
             "parts": [len(train), len(validation), len(test)],
             "constant_mae": dict(zip(names, _constant_mae(lesson.store, train, test))),
@@ -185,6 +201,11 @@ class GeometricRegression(Regression):
             cutoff=self.cutoff,
         )
 
+    def about(self) -> dict[str, Any]:
+        """What its record says of how it was made, beside the data."""
+        model = {"num_radial": self.num_radial, "cutoff": self.cutoff, "loss": self.loss}
+        return super().about() | {"model": model, "readouts": self.readouts}
+
     def lesson(self, store: GraphStore, train: np.ndarray) -> Lesson:
         """What its fleet is to learn, given the training molecules."""
         rest, references = subtract_references(store, self.references, train)
@@ -198,9 +219,4 @@ class GeometricRegression(Regression):
             offset = float(zero[column]) if readout == "dipole" else 0.0
             buffers.append({"select": select(readout).tolist(), "offset": [offset]})
         pairs = StorePairs.of(store, _kinds(store).argmax(dim=1) + 1, atom_masses(store))
-        about = {
-            "model": {"num_radial": self.num_radial, "cutoff": self.cutoff, "loss": self.loss},
-            "readouts": self.readouts,
-            "references": references,
-        }
-        return Lesson(rest, buffers, {"loss": self.loss, "pairs": pairs}, about)
+        return Lesson(rest, buffers, {"loss": self.loss, "pairs": pairs}, {"references": references})

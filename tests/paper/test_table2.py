@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,6 +75,12 @@ def test_the_quick_form(tmp_path):
         # In the target's own unit: no worse than ten times its spread.
         spread = (store.y - store.y.mean(dim=0)).abs().mean(dim=0)
         assert all(record["test_mae"][n] < 10 * spread[i] for i, n in enumerate(store.info["targets"]))
+        assert row.done(store, tmp_path)
+        assert not row.done(store, tmp_path / "elsewhere")
+        with pytest.raises(SettingError, match="made with other data_hash; move it away"):
+            row.done(store.select(range(100)), tmp_path)
+        with pytest.raises(SettingError, match="made with other settings"):
+            replace(row, settings=replace(row.settings, epochs=99)).done(store, tmp_path)
     text = markdown(tmp_path)
     assert text.count("\n| ") == 12
     assert "of 24 figures are at or below the paper's" in text

@@ -97,7 +97,7 @@ function cut() {
   byId("threshold").setAttribute("aria-valuetext", number(value));
   const left = made.stays.reduce((sum, s) => sum + (s > threshold), 0);
   const now = graph.curve[threshold];
-  const cutOff = graph.nodes < graph.whole ? ` (the drawing has the ${graph.nodes.toLocaleString("en")} most important of ${plural(graph.whole, "node")})` : "";
+  const cutOff = graph.nodes < graph.whole ? ` (the drawing has ${graph.nodes.toLocaleString("en")} of ${plural(graph.whole, "node")}, around the most important one)` : "";
   let said;
   if (CONTENT.classes) {
     const best = now.indexOf(Math.max(...now)), changed = best !== graph.predicted;
@@ -143,7 +143,7 @@ function legend() {
   });
   const graph = state.graph;
   parts.push(tag("span", { text: `${plural(graph.nodes, "node")}, ${plural(graph.edges, "edge")}` }));
-  if (graph.nodes < graph.whole) parts.push(tag("span", { text: `the most important of ${plural(graph.whole, "node")}` }));
+  if (graph.nodes < graph.whole) parts.push(tag("span", { text: `of ${plural(graph.whole, "node")}, around the most important one` }));
   byId("legend").replaceChildren(...parts);
 }
 
