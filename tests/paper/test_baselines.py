@@ -1,5 +1,6 @@
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +86,8 @@ def test_what_differs_and_what_is_refused_is_said(tmp_path):
     assert "- ECC on MUTAG: ECC needs edge labels" in text
     assert re.search(r"- MUTAG: SMG-JK is 1\.\d+ percentage points lower \(worse\) than GIN", text)
     assert "epoch chosen on the test folds" in text
+
+
+def test_the_table_under_results_is_made_from_the_studies_beside_it():
+    results = Path(__file__).parents[2] / "results"
+    assert (results / "baselines.md").read_text() == markdown(results)
