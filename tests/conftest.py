@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from chromium import browser  # noqa: F401 (a fixture)
 from hypothesis import HealthCheck, settings
 
 with warnings.catch_warnings():

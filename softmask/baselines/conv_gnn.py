@@ -11,8 +11,8 @@ from torch_geometric.nn.dense.linear import Linear
 from softmask.baselines.entry import Inputs
 from softmask.nn import GAT
 from softmask.nn.embed import embed
-from softmask.nn.readout import as_batch, classifier, sum_readout
-from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum, neighbour_sum
+from softmask.nn.readout import as_batch, classifier, graph_sizes, sum_readout
+from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, neighbour_sum
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
@@ -122,7 +122,7 @@ class ConvGNN(torch.nn.Module):
             hidden.append(h)
         read = sum_readout(hidden, batch, batch_size)
         if self.readout == "mean":
-            read = read / graph_sum(real.to(read.dtype), batch, batch_size).clamp(min=1)
+            read = read / graph_sizes(batch, batch_size, read.dtype)
         return self.head(read.to(next(self.head.parameters()).dtype))
 
 

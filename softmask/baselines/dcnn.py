@@ -9,8 +9,8 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn.dense.linear import Linear
 
 from softmask.baselines.entry import Inputs
-from softmask.nn.readout import as_batch
-from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum, neighbour_sum
+from softmask.nn.readout import as_batch, graph_sizes
+from softmask.ops import Neighbours, Segments, as_neighbours, graph_sum, neighbour_sum
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
@@ -59,9 +59,8 @@ class DCNN(torch.nn.Module):
             kinds = torch.arange(self.in_channels, device=x.device)
             x = (x.reshape(x.size(0), -1, 1) == kinds).sum(dim=1)
         x = x.to(wide)
-        real = (as_segments(batch).graph >= 0).unsqueeze(-1).to(wide)
-        size = graph_sum(real, batch, batch_size).clamp(min=1)
-        degree = neighbour_sum(torch.ones_like(real), neighbours).clamp(min=1)
+        size = graph_sizes(batch, batch_size, wide)
+        degree = neighbour_sum(torch.ones_like(x[:, :1]), neighbours).clamp(min=1)
         read = [graph_sum(x, batch, batch_size) / size]
         for _ in range(self.hops):
             x = neighbour_sum(x, neighbours) / degree

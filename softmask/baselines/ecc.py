@@ -10,7 +10,7 @@ from torch_geometric.nn.dense.linear import Linear
 from softmask.baselines.batch_norm import MaskedBatchNorm
 from softmask.baselines.entry import Inputs
 from softmask.nn.embed import embed
-from softmask.nn.readout import as_batch, classifier
+from softmask.nn.readout import as_batch, classifier, graph_sizes
 from softmask.ops import Neighbours, Segments, as_segments, graph_sum
 from softmask.ops.edge_table import EdgeTable, as_edge_table, from_sources
 
@@ -120,7 +120,7 @@ class ECC(torch.nn.Module):
             h = norm(conv(h, edge_attr), real).relu()
         read = graph_sum(h, batch, batch_size)
         if self.readout == "mean":
-            read = read / graph_sum(real.to(read.dtype), batch, batch_size).clamp(min=1)
+            read = read / graph_sizes(batch, batch_size, read.dtype)
         return self.head(read.to(next(self.head.parameters()).dtype))
 
 

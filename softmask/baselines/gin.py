@@ -11,7 +11,7 @@ from softmask.baselines.batch_norm import MaskedBatchNorm
 from softmask.baselines.entry import Inputs
 from softmask.nn import KeyedDropout
 from softmask.nn.embed import embed
-from softmask.nn.readout import as_batch
+from softmask.nn.readout import as_batch, graph_sizes
 from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum, neighbour_sum
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class GIN(torch.nn.Module):
         wide = next(self.predictions.parameters()).dtype
         share: Tensor | float = 1.0
         if self.readout == "mean":
-            share = 1 / graph_sum(real.to(wide), batch, batch_size).clamp(min=1)
+            share = 1 / graph_sizes(batch, batch_size, wide)
         out: Tensor | float = 0.0
         for layer, (predict, dropout) in enumerate(zip(self.predictions, self.dropouts)):
             assert isinstance(predict, Linear)

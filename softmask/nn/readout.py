@@ -25,6 +25,12 @@ def sum_readout(hidden: Sequence[Tensor], batch: Tensor | Segments, batch_size: 
     return torch.cat([graph_sum(h, batch, batch_size) for h in hidden], dim=-1)
 
 
+def graph_sizes(batch: Tensor | Segments, batch_size: int, dtype: torch.dtype) -> Tensor:
+    """The number of nodes of each graph, ``[graphs, 1]``, at least 1, by which a sum becomes a mean."""
+    real = (as_segments(batch).graph >= 0).unsqueeze(-1)
+    return graph_sum(real.to(dtype), batch, batch_size).clamp(min=1)
+
+
 def classifier(in_channels: int, hidden_channels: int, classes: int, dropout: float) -> torch.nn.Sequential:
     """The head: linear, ReLU, dropout, linear."""
     return torch.nn.Sequential(

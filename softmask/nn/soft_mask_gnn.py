@@ -13,9 +13,9 @@ from softmask.nn.dropout import KeyedDropout
 from softmask.nn.edge_soft_mask_conv import EdgeSoftMaskConv
 from softmask.nn.embed import embed
 from softmask.nn.mask_net import MaskNet
-from softmask.nn.readout import as_batch, classifier, sum_readout
+from softmask.nn.readout import as_batch, classifier, graph_sizes, sum_readout
 from softmask.nn.soft_mask_conv import SoftMaskConv
-from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum
+from softmask.ops import Neighbours, Segments, as_neighbours, as_segments
 from softmask.ops.edge_table import EdgeTable, as_edge_table
 
 Graph: TypeAlias = "Tensor | EdgeIndex | Neighbours"
@@ -140,8 +140,7 @@ class SoftMaskGNN(torch.nn.Module):
         batch, batch_size = as_batch(batch, batch_size, hidden[0])
         read = sum_readout(hidden if self.jk else hidden[-1:], batch, batch_size)
         if self.readout == "mean":
-            size = graph_sum(torch.ones_like(hidden[-1][:, :1]), batch, batch_size)
-            read = read / size.clamp(min=1)
+            read = read / graph_sizes(batch, batch_size, read.dtype)
         # The readout of half-precision vectors is float32; the head may be either.
         out = self.head(read.to(next(self.head.parameters(), read).dtype))
         return (out, used) if return_masks else out

@@ -2,25 +2,17 @@
 
 import base64
 import io
-import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pytest
 import torch
+from chromium import IN_A_BROWSER
 from explain.pages import HOSTILE, explained, page_of, subject
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no browser: chromium is not on the PATH"),
-    # Chromium's pipe may be closed by the interpreter after the test that used it.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = IN_A_BROWSER
 SVG = "{http://www.w3.org/2000/svg}"
 # The colours on the screen at the middle of nodes. A copy is read, as Chromium warns of reading what it draws on.
 PIXELS = """(nodes) => {
@@ -32,15 +24,6 @@ PIXELS = """(nodes) => {
   const at = nodes.map((v) => main.where(v));
   return at.map(({ x, y }) => [...copy.getImageData(Math.round(x), Math.round(y), 1, 1).data].slice(0, 3));
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    with playwright.sync_playwright() as engine:
-        # Containers run as root, where Chromium's sandbox cannot start.
-        chromium = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

@@ -1,22 +1,14 @@
 """The HTML page of a study in a real browser: what is seen, at the width of a phone and of a desk."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from chromium import IN_A_BROWSER
 from study.test_report import STUDIES, synthetic_record
 
 from softmask.study.report import html_report
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no browser: chromium is not on the PATH"),
-    # Chromium's pipe may be closed by the interpreter after the test that used it.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = IN_A_BROWSER
 
 PAGES = STUDIES | {
     "as in the paper": {"protocol": "both", "runs": 10, "folds": 10, "repeats": 1, "epochs": 300},
@@ -43,15 +35,6 @@ OVERLAPS = """() => {
   }
   return found;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    with playwright.sync_playwright() as engine:
-        # Containers run as root, where Chromium's sandbox cannot start.
-        chromium = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.mark.parametrize("width", [390, 1280])
