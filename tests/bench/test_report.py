@@ -27,7 +27,14 @@ def test_the_page_on_many_machines_quotes_its_benchmark():
         assert f"{name}, d = {row['hidden']} | {one:.2f} s | {two:.2f} s |" in page
     grown = json.loads((BENCH / "growth-cpu.json").read_text())["nodes"]
     seconds, r2 = grown["points"][-1]["ms_per_step"] / 1000, grown["lines"]["ms_per_step"]["r2"]
-    assert f"takes {seconds:.1f} s (R² of time {r2:.2f})" in (ROOT / "docs" / "speed.md").read_text()
+    speed = (ROOT / "docs" / "speed.md").read_text()
+    assert f"takes {seconds:.1f} s (R² of time {r2:.2f})" in speed
+    grown = json.loads((BENCH / "growth-nvidia-h200.json").read_text())
+    (node_ms, r2), (model_ms, _) = (
+        (grown[by]["points"][-1]["ms_per_step"], grown[by]["lines"]["ms_per_step"]["r2"])
+        for by in ("nodes", "replicas")
+    )
+    assert f"takes {node_ms:.1f} ms (R² of time {r2:.3f}), and one of 200 models {model_ms:.1f} ms" in speed
 
 
 def test_the_page_on_fleets_quotes_the_count_of_merged_nodes():

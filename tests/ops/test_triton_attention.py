@@ -207,7 +207,8 @@ def test_the_gpu_computes_what_the_cpu_computes(dtype):
         out = torch.vmap(lambda *t, n=neighbours: attention_sum(*t, n, itself=True))(*own)
         grads.append((out, *torch.autograd.grad((out * weight.to(device)).sum(), own)))
     for a, b in zip(*grads):
-        assert (a - b.cpu()).norm() <= {torch.float64: 1e-12, torch.float32: 1e-5}[dtype] * a.norm()
+        # The gradients of the scores are differences of nearly equal sums: float32 keeps four digits of them.
+        assert (a - b.cpu()).norm() <= {torch.float64: 1e-12, torch.float32: 1e-4}[dtype] * a.norm()
 
 
 @cuda
