@@ -86,7 +86,10 @@ def cells(sets: Sequence[str] = (), variants: Sequence[str] = (), quick: bool = 
     parts = [part | {"variants": recipe["variants"]} for part in recipe["parts"]]
     parts += [part | {"variants": [part["variant"]]} for part in recipe["beyond"]]
     if quick:
-        parts = [{"sets": small["sets"], "variants": [*row_names()], "protocol": "both", "runs": 1}]
+        parts = [{"sets": small["sets"], "variants": recipe["variants"]}, *parts[len(recipe["parts"]) :]]
+        parts = [
+            p | {"sets": [s for s in p["sets"] if s in small["sets"]], "protocol": "both", "runs": 1} for p in parts
+        ]
     changed = {row["variant"]: row["settings"] for row in recipe["beyond"]}
     found: list[Cell] = []
     next_seed: dict[tuple[str, str], int] = {}
