@@ -114,8 +114,7 @@ class Fleet:
         merge: bool | None = None,
         pairs: StorePairs | None = None,
     ):
-        check_loss(loss)
-        _check(store, x, replicas, batch_size, loss)
+        check(store, x, replicas, batch_size, loss)
         self.device = torch.device(device)
         dtype, compute, self.tf32 = resolve(precision, self.device)
         self.replicas = list(replicas)
@@ -231,24 +230,34 @@ class Fleet:
 
     @torch.no_grad()
     def _try_out(self) -> None:
-        """One graph of every replica through the model, so that a model that cannot be a fleet is refused at once."""
+        """A graph of one replica through the model and back, so that one that cannot be a fleet is refused at once."""
+        crew = _Crew(0, 1, self.stack.parameters(0, 1), self.stack.kept(0, 1))
+        graphs, nodes, layout = self.table[0, :1], self.train_plan.nodes, self.train_plan.layout
+        if layout is None:
+            graphs = graphs[:, :1]
+            nodes = max(int(self.store.sizes[graphs]), 1)
+        batch = self._assemble(graphs, nodes, layout)
         self.model.eval()
-        crew = self.crews[0]
-        graphs = self.table[0, crew.first : crew.last, : 1 if self.pairs is None else None]
-        batch = self._assemble(graphs, self.train_plan.nodes, self.train_plan.layout)
         # Without a rule vmap would loop over the replicas, one by one, in silence.
         functorch: Any = torch._C._functorch
         before = functorch._is_vmap_fallback_enabled()
         functorch._set_vmap_fallback_enabled(False)
         try:
             out, _, _ = self._forward(crew, batch, {})
+            # Dropout, and the gradients of an operator, come in training only.
+            self.model.train()
+            with torch.enable_grad():
+                trained, _, _ = self._forward(crew, batch, self._dropout_buffers(crew))
+                _gradients(trained.sum(), crew)
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, NotImplementedError, TypeError) as error:
-            reason = str(error).strip().splitlines()[0]
+        except Exception as error:
+            reason = f"{type(error).__name__}: {(str(error).strip() or 'nothing').splitlines()[0]}"
+            if "random operation" in reason:
+                reason += "; softmask.nn.KeyedDropout draws for each replica by its own seed"
             raise SettingError(
-                "this model cannot be a fleet: it must take (x, neighbours, batch, batch_size), build on the sums "
-                f"of softmask.ops, and use only operators that vmap knows; it said: {reason}"
+                "this model cannot be a fleet: it must take (x, neighbours, batch, batch_size), give one tensor, build "
+                f"on the sums of softmask.ops, and use only operators that vmap knows; it said: {reason}"
             ) from error
         finally:
             functorch._set_vmap_fallback_enabled(before)
@@ -280,8 +289,7 @@ class Fleet:
         """
         if epochs < 1:
             raise SettingError(f"epochs must be at least 1, got {epochs}")
-        if keep != "last" and keep not in self.parts:
-            raise SettingError(f"keep={keep!r}: no such part; there is {', '.join(['last', *self.parts])}")
+        _check_parts(self.replicas, keep, patience)
         rows = [
             *(self.train_loss, self.train_metric),
             *(t for part in self.parts.values() for t in (part.loss, part.metric, part.mask)),
@@ -324,6 +332,10 @@ class Fleet:
                     snapshot.save(state, identity)
         table = record[:done].permute(1, 2, 0).cpu().numpy()
         by_part = {name: table[2 + 3 * i : 5 + 3 * i] for i, name in enumerate(self.parts)}
+        masks = [t[2] for t in by_part.values()]
+        if self.has_masks and not all(r.evaluate for r in self.replicas):
+            masks.append(np.full_like(table[0], np.nan))
+            masks[-1][:, -1] = self._trained_masks()
         return History(
             train_loss=table[0],
             train_metric=table[1],
@@ -331,7 +343,10 @@ class Fleet:
             metric={name: t[1] for name, t in by_part.items()},
             weights=[self.stack.state(best, r) for r in range(len(self.replicas))],
             epoch=np.full(len(self.replicas), done) if keep == "last" else best_epoch.cpu().numpy(),
-            troubles=find_troubles([r.seed for r in self.replicas], table[0], [t[2] for t in by_part.values()]),
+            troubles=find_troubles(
+                [r.seed for r in self.replicas],
+                *(table[0], masks, torch.isfinite(self.stack.flat).all(dim=1).cpu().numpy()),
+            ),
             interrupted=stop and done < epochs,
         )
 
@@ -370,7 +385,7 @@ class Fleet:
             batch, y, buffers = self._run_prepare(crew)
             with torch.enable_grad():
                 total, statistics, *sums = self._run_loss(crew, batch, y, buffers)
-            gradients.append(torch.autograd.grad(total, list(crew.parameters.values())))
+            gradients.append(_gradients(total, crew))
             counted.append(sums)
             kept.append(statistics)
         self._run_update(gradients, counted, kept)
@@ -485,6 +500,19 @@ class Fleet:
             closed = torch.stack(largest).amax(dim=0).amin(dim=1).double()
             part.mask[rows] = torch.where(counts > 0, closed, torch.nan)
 
+    @torch.no_grad()
+    def _trained_masks(self) -> np.ndarray:
+        """The largest mask of each replica's most closed layer over its training graphs, once, as the weights are now:
+        for replicas that evaluate nothing.
+        """
+        self.model.eval()
+        layout = (self.train_plan.nodes, self.train_plan.layout)
+        largest = [
+            torch.stack([self._scores(crew, graphs[crew.first : crew.last], *layout)[2] for graphs in self.table])
+            for crew in self.crews
+        ]
+        return torch.cat([masks.amax(dim=0).amin(dim=1) for masks in largest]).double().cpu().numpy()
+
     def _scores(self, crew: _Crew, graphs: Tensor, nodes: int, layout: Layout | None) -> tuple[Tensor, Tensor, Tensor]:
         """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
         batch = self._assemble(graphs, nodes, layout)
@@ -497,6 +525,11 @@ class Fleet:
             torch.where(there, self._score(crew, out, y), 0).sum(dim=1).double(),
             masks,
         )
+
+
+def _gradients(total: Tensor, crew: _Crew) -> tuple[Tensor, ...]:
+    """The gradients of a crew's parameters; zero for one that the model does not use."""
+    return torch.autograd.grad(total, list(crew.parameters.values()), allow_unused=True, materialize_grads=True)
 
 
 def _as_it_is(method: Any) -> Any:
@@ -523,7 +556,19 @@ def _bitmaps(store: GraphStore) -> tuple[Tensor, Tensor] | None:
     return bits.to(store.device), bit_row.to(store.device)
 
 
-def _check(store: GraphStore, x: Tensor, replicas: Sequence[Replica], batch_size: int, loss: str) -> None:
+def check(
+    store: GraphStore,
+    x: Tensor,
+    replicas: Sequence[Replica],
+    batch_size: int,
+    loss: str,
+    keep: str = "last",
+    patience: tuple[str, int] | None = None,
+) -> None:
+    """Refuses what no fleet can train, before any work starts; the arguments are those of :class:`Fleet` and of
+    :meth:`Fleet.train`.
+    """
+    check_loss(loss)
     if not replicas:
         raise SettingError("a fleet needs at least one replica")
     if batch_size < 1:
@@ -534,6 +579,11 @@ def _check(store: GraphStore, x: Tensor, replicas: Sequence[Replica], batch_size
         raise SettingError(
             f"the loss {loss!r} does not fit the targets: classes need cross_entropy, numbers mse or mae"
         )
+    shape, wanted = list(store.y.shape), "[graphs]" if loss == "cross_entropy" else "[graphs, outputs]"
+    if shape[:1] != [store.num_graphs] or len(shape) != wanted.count(",") + 1:
+        raise SettingError(f"the targets have shape {shape}; {loss} needs {wanted}, of {store.num_graphs} graphs")
+    if loss == "cross_entropy" and (store.y.dtype != torch.int64 or bool((store.y < 0).any())):
+        raise SettingError("classes must be numbers from 0 on, of type int64; see softmask.data.convert.with_targets")
     if store.num_nodes == 0:
         raise SettingError("the graphs have no nodes at all")
     if x.size(0) != store.num_nodes:
@@ -542,6 +592,20 @@ def _check(store: GraphStore, x: Tensor, replicas: Sequence[Replica], batch_size
         replica.check(store.num_graphs, place)
         if replica.target is not None and not (store.y.dim() == 2 and 0 <= replica.target < store.y.size(1)):
             raise SettingError(f"replica {place} (seed {replica.seed}): there is no target {replica.target}")
+    _check_parts(replicas, keep, patience)
+
+
+def _check_parts(replicas: Sequence[Replica], keep: str, patience: tuple[str, int] | None) -> None:
+    parts = list(dict.fromkeys(name for r in replicas for name in r.evaluate))
+    if keep != "last" and keep not in parts:
+        raise SettingError(f"keep={keep!r}: no such part; there is {', '.join(['last', *parts])}")
+    for place, r in enumerate(replicas):
+        if keep != "last" and keep not in r.evaluate:
+            raise SettingError(
+                f"keep={keep!r}: replica {place} (seed {r.seed}) has no such part to choose its epoch by"
+            )
+    if patience is not None and (patience[0] not in parts or patience[1] < 1):
+        raise SettingError(f"patience={patience!r}: expected one of the parts {parts} and at least 1 epoch")
 
 
 def _targets(store: GraphStore, replicas: Sequence[Replica]) -> tuple[Tensor, Tensor, Tensor]:
@@ -556,7 +620,8 @@ def _targets(store: GraphStore, replicas: Sequence[Replica]) -> tuple[Tensor, Te
     rows, means, stds = [], [], []
     for r in replicas:
         y = store.y if r.target is None else store.y[:, r.target : r.target + 1]
-        train = y[torch.as_tensor(np.asarray(r.train), device=y.device)]
+        # torch takes 8 bits for a mask, and some other kinds of whole numbers not at all.
+        train = y[torch.as_tensor(np.asarray(r.train, dtype=np.int64), device=y.device)]
         mean = train.mean(dim=0)
         std = (train - mean).square().mean(dim=0).sqrt()
         std = torch.where(std > 0, std, torch.ones_like(std))

@@ -30,7 +30,8 @@ class History:
         loss: by part, ``[replicas, epochs]``, after each epoch; NaN for a replica without that part.
         metric: by part, ``[replicas, epochs]``: accuracy, or mean absolute error.
         weights: one state dict a replica, of the last epoch or of the best.
-        epoch: ``[replicas]``, the epoch (from 1) whose weights these are.
+        epoch: ``[replicas]``, the epoch (from 1) whose weights these are; 0 for the initial weights, where the best
+            was asked for and the metric never was a number.
         troubles: replicas that diverged or whose masks collapsed.
         interrupted: whether the training was ended before its last epoch.
     """
@@ -54,14 +55,20 @@ class History:
 _CLOSED = 1e-3
 
 
-def find_troubles(seeds: list[int], train_loss: np.ndarray, largest_masks: list[np.ndarray]) -> list[Trouble]:
+def find_troubles(
+    seeds: list[int], train_loss: np.ndarray, largest_masks: list[np.ndarray], finite: np.ndarray | None = None
+) -> list[Trouble]:
     """Which replicas diverged, and which ended with masks closed everywhere; the epoch is the first of it.
 
     Args:
         seeds: of the replicas.
         train_loss: ``[replicas, epochs]``.
-        largest_masks: for each evaluated part ``[replicas, epochs]``, the largest mask of the most closed layer.
+        largest_masks: for each evaluated part ``[replicas, epochs]``, the largest mask of the most closed layer; NaN
+            where nothing was evaluated.
+        finite: ``[replicas]``, whether all weights at the end are numbers: the last step may have spoilt them.
     """
+    # A mask that is open in any part is open.
+    masks = np.fmax.reduce(largest_masks) if largest_masks else np.full_like(train_loss, np.nan)
     troubles = []
     for r, seed in enumerate(seeds):
         bad = np.flatnonzero(~np.isfinite(train_loss[r]))
@@ -69,14 +76,19 @@ def find_troubles(seeds: list[int], train_loss: np.ndarray, largest_masks: list[
             what = f"the loss is {train_loss[r, bad[0]]}: the training diverged; a smaller learning rate helps"
             troubles.append(Trouble(r, seed, int(bad[0]) + 1, what))
             continue
-        for masks in largest_masks:
-            open_epochs = np.flatnonzero(~(masks[r] < _CLOSED))
-            first = int(open_epochs[-1]) + 2 if open_epochs.size else 1
-            if first <= masks.shape[1]:
-                what = (
-                    "the masks of a layer are closed (below 0.001) at every node, so the network is dead and predicts "
-                    "the same for every graph; a smaller learning rate or another seed helps"
-                )
-                troubles.append(Trouble(r, seed, first, what))
-                break
+        if finite is not None and not finite[r]:
+            what = (
+                "the last step left weights that are no numbers: the training diverged; a smaller learning rate helps"
+            )
+            troubles.append(Trouble(r, seed, train_loss.shape[1], what))
+            continue
+        open_epochs = np.flatnonzero(~(masks[r] < _CLOSED))
+        first = int(open_epochs[-1]) + 2 if open_epochs.size else 1
+        if first <= masks.shape[1]:
+            what = (
+                "the masks of a layer are closed (below 0.001) at every node, so nothing passes it: without JK the "
+                "network is dead and predicts the same for every graph, with JK it sees at most the layers before; a "
+                "smaller learning rate or another seed helps"
+            )
+            troubles.append(Trouble(r, seed, first, what))
     return troubles

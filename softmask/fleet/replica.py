@@ -54,6 +54,8 @@ class Replica:
                 raise SettingError(f"{where}: the part {name!r} has no graphs")
             if array.dtype.kind not in "iu":
                 raise SettingError(f"{where}: the part {name!r} must hold graph numbers, got {array.dtype}")
+            if array.ndim != 1:
+                raise SettingError(f"{where}: the part {name!r} must be a list, got an array {list(array.shape)}")
             outside = array[(array < 0) | (array >= num_graphs)]
             if outside.size:
                 raise SettingError(

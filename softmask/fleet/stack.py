@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from softmask.errors import SettingError
 
@@ -41,11 +43,17 @@ class Stack:
             for seed in seeds:
                 torch.manual_seed(seed)
                 models.append(make_model())
+        _check_alike(models)
         self.model = models[0].to(device, dtype)
         self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
+        # A parameter that stands in two places has two names in a state dict, and one place here.
+        first = {id(p): name for name, p in self.model.named_parameters()}
+        shared = self.model.named_parameters(remove_duplicate=False)
+        self.names = {name: first[id(p)] for name, p in shared}
         kept = self.model.state_dict()
         self.statistics = {name: b.shape for name, b in self.model.named_buffers() if name in kept}
         self.shapes |= self.statistics
+        self.names |= {name: name for name in self.statistics}
         self.offsets: dict[str, int] = {}
         entries = 0
         for name, shape in self.shapes.items():
@@ -55,13 +63,15 @@ class Stack:
         self.trained = min((self.offsets[name] for name in self.statistics), default=entries)
         self.flat = torch.zeros(len(models), entries, device=device, dtype=dtype)
         for row, model in zip(self.flat, models):
-            for name, p in model.state_dict().items():
-                self._view(row, name).copy_(p.detach())
+            state = model.state_dict()
+            for name in self.shapes:
+                self._view(row, name).copy_(state[name].detach())
         self.copy = self.flat if compute == dtype else self.flat.to(compute)
 
     def _view(self, flat: Tensor, name: str) -> Tensor:
         begin, shape = self.offsets[name], self.shapes[name]
-        return flat[..., begin : begin + shape.numel()].unflatten(-1, shape)
+        # unflatten does not take the shape of a single number.
+        return flat[..., begin : begin + shape.numel()].unflatten(-1, shape) if shape else flat[..., begin]
 
     def parameters(self, first: int, last: int) -> dict[str, Tensor]:
         """The parameters of some replicas as leaves that share the memory of :attr:`flat` or of its copy."""
@@ -101,4 +111,27 @@ class Stack:
 
     def state(self, flat: Tensor, replica: int) -> dict[str, Tensor]:
         """The state dict of one replica, on the CPU."""
-        return {name: self._view(flat[replica], name).detach().cpu().clone() for name in self.shapes}
+        return {name: self._view(flat[replica], own).detach().cpu().clone() for name, own in self.names.items()}
+
+
+def _check_alike(models: Sequence[Module]) -> None:
+    """Refuses models that cannot share one array of parameters, all of which are trained, or that see padding."""
+    lazy = [name for name, p in models[0].named_parameters() if is_lazy(p)]
+    if lazy:
+        raise SettingError(f"{lazy[0]!r} has no size yet; give the layers of a fleet's model their sizes")
+    shapes = [{name: p.shape for name, p in model.named_parameters()} for model in models]
+    if not shapes[0]:
+        raise SettingError("the model has no parameters to train")
+    for place, other in enumerate(shapes):
+        if other != shapes[0]:
+            names = sorted(name for name, _ in shapes[0].items() ^ other.items())
+            raise SettingError(f"the models of a fleet must be of one shape; model {place} differs in {names[0]!r}")
+    frozen = [name for name, p in models[0].named_parameters() if not p.requires_grad]
+    if frozen:
+        raise SettingError(f"a fleet trains every parameter; make the frozen {frozen[0]!r} a buffer of the model")
+    norms = [name for name, module in models[0].named_modules() if isinstance(module, _BatchNorm)]
+    if norms:
+        raise SettingError(
+            f"{norms[0]!r} is torch's batch norm, which would count the padding of a batch; use "
+            "softmask.baselines.batch_norm.MaskedBatchNorm"
+        )

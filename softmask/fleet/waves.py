@@ -15,7 +15,7 @@ from torch.nn import Module
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 from softmask.fleet.batches import plan
-from softmask.fleet.fleet import Fleet, OnEpoch
+from softmask.fleet.fleet import Fleet, OnEpoch, check
 from softmask.fleet.history import History, Trouble
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.replica import Replica
@@ -66,8 +66,7 @@ def train_in_waves(
     Returns:
         The history of all replicas, and the mean and deviation of their targets (see :class:`Fleet`).
     """
-    if not replicas:
-        raise SettingError("a fleet needs at least one replica")
+    check(store, x, replicas, batch_size, options.get("loss", "cross_entropy"), keep, patience)
     device = torch.device(device)
     with torch.random.fork_rng(devices=[]):
         model = make_model()
@@ -99,7 +98,9 @@ def train_in_waves(
             )
             name = f"replicas-{done}-{done + len(now)}.safetensors"
             snapshot = None if snapshots is None else Snapshot(snapshots / name, last=len(now) < len(replicas))
-            histories.append(fleet.train(epochs, keep, report, snapshot, patience))
+            # A wave may lack the part that is waited for; its models train to the end, as beside others.
+            patient = patience if patience is not None and patience[0] in fleet.parts else None
+            histories.append(fleet.train(epochs, keep, report, snapshot, patient))
             scales.append((fleet.mean.cpu(), fleet.std.cpu()))
         except torch.OutOfMemoryError:
             fits = False

@@ -6,9 +6,11 @@ from torch_geometric.loader import DataLoader
 
 from softmask.data import Features
 from softmask.data.convert import with_targets
+from softmask.data.store import GraphStore
 from softmask.data.synthetic import motif
 from softmask.errors import SettingError
 from softmask.fleet import Fleet, Replica
+from softmask.fleet.history import find_troubles
 from softmask.fleet.snapshot import Snapshot
 from softmask.nn import SoftMaskGNN
 from softmask.ops import graph_sum, neighbour_sum
@@ -183,6 +185,8 @@ def test_dropout_may_differ_from_replica_to_replica(store):
         (Replica(0, [0, 40]), "graph 40"),
         (Replica(0, [-1]), "graph -1"),
         (Replica(0, [0.5]), "graph numbers"),
+        (Replica(0, [[0], [1]]), "a list"),
+        (Replica(0, 3), "a list"),
         (Replica(0, [0], {"test": []}), "no graphs"),
         (Replica(0, [0], lr=0.0), "learning rate"),
         (Replica(0, [0], lr=float("nan")), "learning rate"),
@@ -204,25 +208,57 @@ def test_other_bad_input(store):
         _fleet(store, _replicas(1)).train(1, keep="valid")
     with pytest.raises(SettingError, match="epochs"):
         _fleet(store, _replicas(1)).train(0)
+    with pytest.raises(SettingError, match=r"replica 1 .* no such part"):
+        _fleet(store, [*_replicas(1), Replica(7, [0])]).train(1, keep="test")
+    for patience in (("valid", 1), ("test", 0)):
+        with pytest.raises(SettingError, match="patience"):
+            _fleet(store, _replicas(1)).train(1, patience=patience)
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        (torch.tensor([-1, 1] * 20), "from 0 on"),
+        (torch.tensor([0, 1] * 20, dtype=torch.int32), "int64"),
+        (torch.zeros(40, 2, dtype=torch.int64), "shape"),
+        (torch.zeros(39, dtype=torch.int64), "shape"),
+    ],
+)
+def test_classes_that_are_none_are_refused(store, y, words):
+    odd = GraphStore(store.node_ptr, store.row_ptr, store.col, y=y)
+    with pytest.raises(SettingError, match=words):
+        _fleet(odd, [Replica(0, [0])])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.uint64])
+def test_ids_of_any_kind_of_whole_number(store, dtype):
+    """To torch, an array of bytes as long as the targets would be a mask."""
+    numbers = with_targets(store, store.sizes.double().numpy())
+    ids = np.random.default_rng(0).integers(0, 40, 40)
+    plain, other = (_fleet(numbers, [Replica(0, ids.astype(t))], loss="mse") for t in (np.int64, dtype))
+    assert torch.equal(plain.mean, other.mean)
+    assert plain.mean.item() == pytest.approx(store.sizes.numpy()[ids].mean())
 
 
 class _Pooled(torch.nn.Module):
     """A user's own model: one map of the summed tokens, through whatever `twist` does."""
 
-    def __init__(self, channels, twist):
+    def __init__(self, channels, twist, more=None):
         super().__init__()
         self.lin = torch.nn.Linear(channels, 2)
         self.channels, self.twist = channels, twist
+        if more is not None:
+            more(self)
 
     def forward(self, x, neighbours, batch, batch_size=None):
         hot = (x.unsqueeze(-1) == torch.arange(self.channels)).to(self.lin.weight)
         return self.twist(self.lin(graph_sum(neighbour_sum(hot, neighbours), batch, batch_size)))
 
 
-def _own_fleet(store, twist):
+def _own_fleet(store, twist, more=None):
     features = Features.of(store)
     return Fleet(
-        lambda: _Pooled(features.channels, twist),
+        lambda: _Pooled(features.channels, twist, more),
         store,
         features(store),
         _replicas(2),
@@ -242,38 +278,109 @@ def _twice(x: torch.Tensor) -> torch.Tensor:
     return 2 * x
 
 
+class _ForwardOnly(torch.autograd.Function):
+    """An operator whose gradient has no rule, which only training asks for."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return 2 * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _twice(grad)
+
+
 @pytest.mark.parametrize(
     ("twist", "words"),
     [
         (_twice, "vmap"),
         (lambda out: out if out.sum() > 0 else -out, "vmap"),
         (lambda out: out.sum(dim=0), "must give"),
+        (lambda out: (out, 1), "one tensor"),
+        (torch.nn.Dropout(0.5), "KeyedDropout"),
+        (_ForwardOnly.apply, "vmap"),
     ],
-    ids=["an operator without a rule", "a branch on values", "a wrong shape"],
+    ids=["an operator without a rule", "a branch on values", "a wrong shape", "two results", "dropout", "no gradient"],
 )
 def test_a_model_that_cannot_be_a_fleet_is_refused_at_once(store, twist, words):
     with pytest.raises(SettingError, match=words):
         _own_fleet(store, twist)
 
 
-def test_closed_masks_are_named():
-    """Biases that shut every mask of layer 2 from the start, and a rate too small to open them again."""
+def _refuse(more, store, words):
+    with pytest.raises(SettingError, match=words):
+        _own_fleet(store, lambda out: out, more)
 
-    class Shut(SoftMaskGNN):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            torch.nn.init.constant_(self.masks[1].mlp[2].bias, -30.0)
 
+def test_parameters_that_cannot_be_stacked_are_refused(store):
+    _refuse(lambda model: model.lin.weight.requires_grad_(False), store, "frozen 'lin.weight'")
+    _refuse(lambda model: setattr(model, "norm", torch.nn.BatchNorm1d(2)), store, "'norm' is torch's batch norm")
+    _refuse(lambda model: delattr(model, "lin"), store, "no parameters")
+    _refuse(lambda model: setattr(model, "lazy", torch.nn.LazyLinear(2)), store, "has no size yet")
+    sizes = iter((2, 3))
+    _refuse(lambda model: setattr(model, "lin", torch.nn.Linear(model.channels, next(sizes))), store, "one shape")
+
+
+def test_parameters_of_a_single_number_unused_and_shared_ones(store):
+    """None of them changes what a fleet computes, and the state dicts load."""
+
+    def more(model):
+        model.scale = torch.nn.Parameter(torch.ones(()))
+        model.unused = torch.nn.Linear(3, 1)
+        model.again = model.lin
+
+    fleet = _own_fleet(store, lambda out: out, more)
+    history = fleet.train(5)
+    plain = _own_fleet(store, lambda out: out).train(5)
+    np.testing.assert_array_equal(history.train_loss, plain.train_loss)
+    model = _Pooled(Features.of(store).channels, None, more)
+    model.load_state_dict(history.weights[1])
+    assert torch.equal(model.lin.weight.double(), plain.weights[1]["lin.weight"].float().double())
+    assert model.scale == 1
+
+
+class _Shut(SoftMaskGNN):
+    """Biases that shut every mask of layer 2 from the start."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        torch.nn.init.constant_(self.masks[1].mlp[2].bias, -30.0)
+
+
+@pytest.mark.parametrize("parts", [{"test": range(20)}, {}], ids=["evaluated", "only trained"])
+def test_closed_masks_are_named(parts):
+    """A rate too small to open them again; beside it a model whose masks are open."""
     store = motif(num_graphs=20, seed=0)
     features = Features.of(store)
-    ids = np.arange(20)
-    fleet = Fleet(
-        lambda: Shut(features.channels, 8, 2, 2), store, features(store), [Replica(4, ids, {"test": ids}, lr=1e-6)]
-    )
-    (trouble,) = fleet.train(3).troubles
-    assert (trouble.seed, trouble.epoch) == (4, 1)
+    replica = Replica(4, range(20), parts, lr=1e-6)
+
+    def train(kind):
+        return Fleet(lambda: kind(features.channels, 8, 2, 2), store, features(store), [replica]).train(3)
+
+    assert not train(SoftMaskGNN).troubles
+    (trouble,) = train(_Shut).troubles
+    assert (trouble.seed, trouble.epoch) == (4, 1 if parts else 3)
     assert "masks" in str(trouble)
     assert "learning rate" in str(trouble)
+
+
+def test_masks_that_are_open_in_one_part_are_open():
+    loss, closed, opened = np.ones((2, 3)), np.full((2, 3), 1e-9), np.array([[0.5] * 3, [np.nan] * 3])
+    assert [t.replica for t in find_troubles([5, 6], loss, [closed, opened])] == [1]
+
+
+def test_a_last_step_that_spoils_the_weights_is_named(store):
+    replica = Replica(7, np.arange(40), {"test": np.arange(5)}, lr=1e308)
+    history = _fleet(store, [replica], "float32", batch_size=40).train(1)
+    assert np.isfinite(history.train_loss).all()
+    (trouble,) = history.troubles
+    assert (trouble.seed, trouble.epoch) == (7, 1)
 
 
 def test_half_precision_follows_float32(store):

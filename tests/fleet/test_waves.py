@@ -90,6 +90,35 @@ def test_free_memory_is_plausible():
     assert 2**26 < free_memory(torch.device("cpu")) < 2**45
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"replicas": [Replica(0, [0, 30])]}, "graph 30"),
+        ({"replicas": [REPLICAS[0], Replica(0, [0])], "keep": "test"}, "replica 1"),
+        ({"keep": "valid"}, "no such part"),
+        ({"patience": ("valid", 3)}, "patience"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"loss": "hinge"}, "unknown loss"),
+    ],
+)
+def test_bad_input_is_refused_before_the_memory_is_looked_at(changes, words):
+    options = {"replicas": REPLICAS, "batch_size": 8, "memory": 0} | changes
+    with pytest.raises(SettingError, match=words):
+        train_in_waves(_model, STORE, FEATURES(STORE), epochs=1, **options)
+
+
+def test_a_wave_without_the_part_that_is_waited_for_trains_to_the_end():
+    replicas = [REPLICAS[0], Replica(9, np.arange(20), lr=1e-2)]
+    shared, each = memory_needs(_model(), STORE, replicas, 8, torch.float64, torch.device("cpu"))
+    options = {"batch_size": 8, "precision": "float64", "patience": ("test", 1)}
+    with pytest.warns(SmallerWaveWarning, match="1 at a time"):
+        history, _, _ = train_in_waves(
+            *(_model, STORE, FEATURES(STORE), replicas, 30), memory=int((shared + 1.5 * each) / 0.9), **options
+        )
+    assert np.isnan(history.train_loss[0, -1])
+    assert np.isfinite(history.train_loss[1]).all()
+
+
 def test_no_replicas():
     with pytest.raises(SettingError, match="at least one"):
         train_in_waves(_model, STORE, FEATURES(STORE), [], 1)
