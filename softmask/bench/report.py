@@ -20,9 +20,9 @@ def _row(path: Path) -> str:
         record["name"],
         f"{record['replicas']}",
         f"{usual['ms_per_epoch']:,.0f}",
-        _short(fleet["ms_per_epoch"]),
+        short(fleet["ms_per_epoch"]),
         f"{record['ratio']:.1f}",
-        _short(fleet["ms_per_step"]),
+        short(fleet["ms_per_step"]),
         f"{fleet['step_over_floor']:.1f}",
         # Records from before equal nodes were merged do not say it.
         f"{100 * fleet.get('nodes_computed', record['nodes']) / record['nodes']:.0f} %",
@@ -33,5 +33,6 @@ def _row(path: Path) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _short(ms: float) -> str:
+def short(ms: float) -> str:
+    """Milliseconds in about three figures, never as a power of ten."""
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:.2f}" if ms < 10 else f"{ms:.1f}"

@@ -194,6 +194,8 @@ def _print(records: list[dict[str, Any]], grown: dict[str, Any] | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from softmask.bench.report import short
+
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, 160)
@@ -211,8 +213,8 @@ def _print(records: list[dict[str, Any]], grown: dict[str, Any] | None) -> None:
         console.print(table)
         ceilings = records[0]["ceilings"]
         console.print(
-            f"ceilings: copy {ceilings['copy_bytes_per_s'] / 1e12:.3g} TB/s (read and written), "
-            f"{ceilings['precision']} products {ceilings['matrix_flop_per_s'] / 1e12:.3g} TFLOP/s",
+            f"ceilings: copy {ceilings['copy_bytes_per_s'] / 1e9:,.1f} GB/s (read and written), "
+            f"{ceilings['precision']} products {ceilings['matrix_flop_per_s'] / 1e9:,.0f} GFLOP/s",
             highlight=False,
         )
     if grown is not None:
@@ -222,23 +224,25 @@ def _print(records: list[dict[str, Any]], grown: dict[str, Any] | None) -> None:
         for by in ("nodes", "replicas"):
             last, lines = grown[by]["points"][-1], grown[by]["lines"]
             table.add_row(
-                *(by, f"{last[by]:,}", f"{last['ms_per_step']:.3g}", f"{lines['ms_per_step']['r2']:.4f}"),
+                *(by, f"{last[by]:,}", short(last["ms_per_step"]), f"{lines['ms_per_step']['r2']:.4f}"),
                 *(f"{last['peak_bytes'] / 1e9:.3g}", f"{lines['peak_bytes']['r2']:.4f}"),
             )
         console.print(table)
 
 
 def _cells(record: dict[str, Any]) -> list[str]:
+    from softmask.bench.report import short
+
     usual, fleet = record["usual"], record["fleet"]
-    cells = ["failed" if "failed" in usual else f"{usual['ms_per_epoch']:.4g}"]
+    cells = ["failed" if "failed" in usual else short(usual["ms_per_epoch"])]
     if "failed" in fleet:
         return [*cells, "failed"]
     return [
         *cells,
-        f"{fleet['ms_per_epoch']:.4g}",
+        short(fleet["ms_per_epoch"]),
         "" if record["ratio"] is None else f"{record['ratio']:.1f}",
-        f"{fleet['ms_per_step']:.3g}",
-        f"{fleet['floor']['ms']:.3g}",
+        short(fleet["ms_per_step"]),
+        short(fleet["floor"]["ms"]),
         f"{fleet['step_over_floor']:.2f}",
         f"{100 * fleet['share_of_matrix_rate']:.0f} %",
         f"{100 * fleet['nodes_computed'] / record['nodes']:.0f} %",

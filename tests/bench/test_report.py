@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from softmask.bench.report import HEAD, render
+from softmask.bench.report import HEAD, render, short
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "results" / "bench"
@@ -64,3 +64,7 @@ def test_the_readme_quotes_them():
     ):
         found = record(name)
         assert figure.format(ratio=found["ratio"], fleet=found["fleet"]["ms_per_epoch"]) in readme
+
+
+def test_times_are_never_powers_of_ten():
+    assert [short(ms) for ms in (0.831, 33.3, 406.9, 10308.4)] == ["0.83", "33.3", "407", "10,308"]
