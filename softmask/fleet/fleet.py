@@ -15,9 +15,10 @@ from softmask.data.store import GraphStore
 from softmask.errors import DataError, SettingError
 from softmask.fleet.adam import Adam
 from softmask.fleet.batches import Batch, Plan, assemble, deal, plan, with_layout
+from softmask.fleet.check import check, check_parts
 from softmask.fleet.edges import StoreEdges
 from softmask.fleet.history import History, find_troubles
-from softmask.fleet.losses import LOSSES, METRICS, check_loss
+from softmask.fleet.losses import LOSSES, METRICS
 from softmask.fleet.order import by_degree
 from softmask.fleet.pairs import Layout, StorePairs
 from softmask.fleet.precision import Precision, matmul_precision, resolve
@@ -29,6 +30,7 @@ from softmask.fleet.stack import Stack
 from softmask.nn import GAT, GeometricSoftMaskGNN, KeyedDropout, SoftMaskGNN
 from softmask.ops.bitmaps import bitmaps
 from softmask.ops.keyed import fold_key
+from softmask.ops.neighbour_sum import triton_sums
 from softmask.ops.pair_blocks import num_pairs
 
 # Measured on an H200: dense blocks win where at least this share of a graph's pairs of nodes are neighbours.
@@ -155,8 +157,9 @@ class Fleet:
             name: self._tensor([m.p if r.dropout is None else r.dropout for r in replicas]).float()
             for name, m in self.dropouts.items()
         }
-        # On CUDA the compiler fuses all that is not a graph sum or a matrix product.
-        fuse: Callable[[Any], Any] = _compiled if self.device.type == "cuda" else _as_it_is
+        # On CUDA the compiler, which needs triton, fuses all that is not a graph sum or a matrix product.
+        with_compiler = self.device.type == "cuda" and triton_sums is not None
+        fuse: Callable[[Any], Any] = _compiled if with_compiler else _as_it_is
         self._run_prepare = fuse(self._prepare)
         self._run_loss = fuse(self._loss)
         self._run_update = fuse(self._update)
@@ -285,11 +288,11 @@ class Fleet:
             snapshot: where to save the training now and then, and at its end; if it holds a state of this very
                 training, the training goes on from there. The weights it starts from must be fresh.
             patience: a part and a number of epochs; the training ends when the metric of that part has not improved
-                for so many epochs in any replica.
+                for so many epochs in any replica. A replica without that part keeps the training going to its end.
         """
         if epochs < 1:
             raise SettingError(f"epochs must be at least 1, got {epochs}")
-        _check_parts(self.replicas, keep, patience)
+        check_parts(self.replicas, keep, patience)
         rows = [
             *(self.train_loss, self.train_metric),
             *(t for part in self.parts.values() for t in (part.loss, part.metric, part.mask)),
@@ -367,7 +370,10 @@ class Fleet:
         more = (
             f"{self.given.content_hash()} {self.store.num_nodes} {dtypes} {shape} {self.adam.decoupled} {self.model!r}"
         )
-        return fingerprint(self.replicas, self.stack.flat, more)
+        seen = [self.x] if self.edges is None else [self.x, self.edges.x]
+        if self.pairs is not None:
+            seen += self.pairs
+        return fingerprint(self.replicas, self.stack.flat, more, seen)
 
     def _begin_epoch(self) -> None:
         """Deals the training graphs into batches and sets the rates."""
@@ -554,58 +560,6 @@ def _bitmaps(store: GraphStore) -> tuple[Tensor, Tensor] | None:
     except DataError:  # an edge stands twice
         return None
     return bits.to(store.device), bit_row.to(store.device)
-
-
-def check(
-    store: GraphStore,
-    x: Tensor,
-    replicas: Sequence[Replica],
-    batch_size: int,
-    loss: str,
-    keep: str = "last",
-    patience: tuple[str, int] | None = None,
-) -> None:
-    """Refuses what no fleet can train, before any work starts; the arguments are those of :class:`Fleet` and of
-    :meth:`Fleet.train`.
-    """
-    check_loss(loss)
-    if not replicas:
-        raise SettingError("a fleet needs at least one replica")
-    if batch_size < 1:
-        raise SettingError(f"batch_size must be at least 1, got {batch_size}")
-    if store.y is None:
-        raise SettingError("the graphs have no targets to learn")
-    if store.y.is_floating_point() == (loss == "cross_entropy"):
-        raise SettingError(
-            f"the loss {loss!r} does not fit the targets: classes need cross_entropy, numbers mse or mae"
-        )
-    shape, wanted = list(store.y.shape), "[graphs]" if loss == "cross_entropy" else "[graphs, outputs]"
-    if shape[:1] != [store.num_graphs] or len(shape) != wanted.count(",") + 1:
-        raise SettingError(f"the targets have shape {shape}; {loss} needs {wanted}, of {store.num_graphs} graphs")
-    if loss == "cross_entropy" and (store.y.dtype != torch.int64 or bool((store.y < 0).any())):
-        raise SettingError("classes must be numbers from 0 on, of type int64; see softmask.data.convert.with_targets")
-    if store.num_nodes == 0:
-        raise SettingError("the graphs have no nodes at all")
-    if x.size(0) != store.num_nodes:
-        raise SettingError(f"x has {x.size(0)} rows, the store {store.num_nodes} nodes")
-    for place, replica in enumerate(replicas):
-        replica.check(store.num_graphs, place)
-        if replica.target is not None and not (store.y.dim() == 2 and 0 <= replica.target < store.y.size(1)):
-            raise SettingError(f"replica {place} (seed {replica.seed}): there is no target {replica.target}")
-    _check_parts(replicas, keep, patience)
-
-
-def _check_parts(replicas: Sequence[Replica], keep: str, patience: tuple[str, int] | None) -> None:
-    parts = list(dict.fromkeys(name for r in replicas for name in r.evaluate))
-    if keep != "last" and keep not in parts:
-        raise SettingError(f"keep={keep!r}: no such part; there is {', '.join(['last', *parts])}")
-    for place, r in enumerate(replicas):
-        if keep != "last" and keep not in r.evaluate:
-            raise SettingError(
-                f"keep={keep!r}: replica {place} (seed {r.seed}) has no such part to choose its epoch by"
-            )
-    if patience is not None and (patience[0] not in parts or patience[1] < 1):
-        raise SettingError(f"patience={patience!r}: expected one of the parts {parts} and at least 1 epoch")
 
 
 def _targets(store: GraphStore, replicas: Sequence[Replica]) -> tuple[Tensor, Tensor, Tensor]:

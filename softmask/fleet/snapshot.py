@@ -1,7 +1,7 @@
 """The state of a training in the middle, on disk: from it the training goes on as if it had never stopped."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import monotonic
 
@@ -56,13 +56,17 @@ class Snapshot:
             return None
 
 
-def fingerprint(replicas: Sequence[Replica], flat: Tensor, more: str) -> str:
-    """Tells trainings apart: by their replicas, their initial weights, and what else the caller names."""
+def fingerprint(replicas: Sequence[Replica], flat: Tensor, more: str, inputs: Iterable[Tensor] = ()) -> str:
+    """Tells trainings apart: by their replicas, their initial weights, what the models see, and what else the caller
+    names.
+    """
     digest = hashlib.sha256(more.encode())
     for r in replicas:
         rates = (r.seed, r.lr, r.decay, r.decay_every, r.dropout, r.weight_decay, r.target)
         digest.update(repr(rates).encode())
         for name, ids in [("train", r.train), *sorted(r.evaluate.items())]:
             digest.update(name.encode() + torch.as_tensor(ids).long().numpy().tobytes())
-    digest.update(flat.detach().cpu().numpy().tobytes())
+    for t in (flat, *inputs):
+        # As bytes: numpy has no bf16.
+        digest.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -15,7 +15,8 @@ from torch.nn import Module
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 from softmask.fleet.batches import plan
-from softmask.fleet.fleet import Fleet, OnEpoch, check
+from softmask.fleet.check import check
+from softmask.fleet.fleet import Fleet, OnEpoch
 from softmask.fleet.history import History, Trouble
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.replica import Replica
@@ -98,9 +99,7 @@ def train_in_waves(
             )
             name = f"replicas-{done}-{done + len(now)}.safetensors"
             snapshot = None if snapshots is None else Snapshot(snapshots / name, last=len(now) < len(replicas))
-            # A wave may lack the part that is waited for; its models train to the end, as beside others.
-            patient = patience if patience is not None and patience[0] in fleet.parts else None
-            histories.append(fleet.train(epochs, keep, report, snapshot, patient))
+            histories.append(fleet.train(epochs, keep, report, snapshot, patience))
             scales.append((fleet.mean.cpu(), fleet.std.cpu()))
         except torch.OutOfMemoryError:
             fits = False

@@ -96,7 +96,7 @@ def test_free_memory_is_plausible():
         ({"replicas": [Replica(0, [0, 30])]}, "graph 30"),
         ({"replicas": [REPLICAS[0], Replica(0, [0])], "keep": "test"}, "replica 1"),
         ({"keep": "valid"}, "no such part"),
-        ({"patience": ("valid", 3)}, "patience"),
+        ({"patience": ("test", 0)}, "patience"),
         ({"batch_size": 0}, "batch_size"),
         ({"loss": "hinge"}, "unknown loss"),
     ],
