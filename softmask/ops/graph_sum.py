@@ -38,8 +38,8 @@ def _sum_dtype(x: Tensor) -> torch.dtype:
 
 
 def _plain(x: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
-    # Padding is summed into one row more, which is cut off.
-    row = torch.where(graph < 0, num_graphs, graph).long()
+    # Padding is summed into one row more, which is cut off. A graph too many must not land there: it is out of range.
+    row = torch.where(graph < 0, num_graphs, graph + (graph >= num_graphs)).long()
     out = x.new_zeros(num_graphs + 1, x.size(1), dtype=_sum_dtype(x)).index_add_(0, row, x.to(_sum_dtype(x)))
     return out[:num_graphs].clone()
 

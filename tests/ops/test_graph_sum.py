@@ -121,3 +121,9 @@ def test_nothing_but_padding():
     assert out.shape == (0, 2)
     out.sum().backward()
     assert (x.grad == 0).all()
+
+
+@pytest.mark.parametrize("graph", [2, 3, 100])
+def test_a_graph_too_many_is_refused(graph):
+    with pytest.raises((IndexError, RuntimeError), match="index"):
+        graph_sum(torch.ones(2, 3), torch.tensor([0, graph]), 2)
