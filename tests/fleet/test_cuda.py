@@ -76,6 +76,17 @@ def test_half_precision_follows_float32(exact, half):
     assert np.abs(half.loss["test"] - exact.loss["test"]).max() < 0.05
 
 
+def test_in_half_precision_a_replica_does_not_depend_on_its_company_either(store, replicas, half):
+    alone = _train(store, replicas[1:2], "cuda", "bf16")
+    assert np.abs(alone.train_loss[0] - half.train_loss[1]).max() < 0.02
+
+
+def test_tf32_follows_float32(store, replicas, exact):
+    rounded = _train(store, replicas, "cuda", "tf32")
+    assert np.abs(rounded.train_loss - exact.train_loss).max() < 0.01
+    assert np.abs(rounded.loss["test"] - exact.loss["test"]).max() < 0.01
+
+
 def test_two_runs_are_bit_equal(store, replicas, half):
     again = _train(store, replicas, "cuda", "bf16")
     np.testing.assert_array_equal(again.train_loss, half.train_loss)
