@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.nn import Module
@@ -18,6 +19,7 @@ from softmask.fleet.batches import Batch, Plan, assemble, deal, plan, with_layou
 from softmask.fleet.check import check, check_parts
 from softmask.fleet.edges import StoreEdges
 from softmask.fleet.history import History, find_troubles
+from softmask.fleet.levels import LevelledBatch, StoreLevels
 from softmask.fleet.losses import LOSSES, METRICS
 from softmask.fleet.order import by_degree
 from softmask.fleet.pairs import Layout, StorePairs
@@ -25,6 +27,7 @@ from softmask.fleet.precision import Precision, matmul_precision, resolve
 from softmask.fleet.program import Program
 from softmask.fleet.quotient import Quotient, quotient
 from softmask.fleet.replica import Replica
+from softmask.fleet.side_by_side import side_by_side
 from softmask.fleet.snapshot import Snapshot, fingerprint
 from softmask.fleet.stack import Stack
 from softmask.nn import GAT, GeometricSoftMaskGNN, KeyedDropout, SoftMaskGNN
@@ -43,21 +46,30 @@ _SPARSE = 8
 # Bytes. Beyond a few MiB every new tensor is fetched page by page from the system: measured, a product with ReLU runs
 # at 135 GB/s on 2.7 MB and at 7 GB/s on 27 MB. Half precision runs at 50 GB/s on any size, and gains by larger batches.
 _CACHE, _CACHE_HALF = 2 * 2**20, 8 * 2**20
+# Bytes of one tensor up to which models on a CPU compute side by side, each on a core; the operations of larger ones
+# keep all cores busy by themselves.
+_SMALL = 8 * 2**20
 _SHUFFLE, _DROPOUT = 1, 2
 # What a training's state consists of.
 _STATE = ("flat", "mean", "square", "steps", "epoch", "record", "best_score", "best_epoch", "best")
 
+_Work = TypeVar("_Work")
+_Result = TypeVar("_Result")
 # Called after every epoch with its number (from 1) and the metrics by part; True ends the training.
 OnEpoch = Callable[[int, dict[str, Tensor]], bool | None]
 
 
 class _Crew(NamedTuple):
-    """Replicas `first` to `last` (excluded), which compute together, their parameters and their statistics."""
+    """Replicas `first` to `last` (excluded), which compute together, their parameters and their statistics.
+
+    With levels it is one replica, and `alone` is its model.
+    """
 
     first: int
     last: int
     parameters: dict[str, Tensor]
     statistics: dict[str, Tensor]
+    alone: Module | None = None
 
 
 class _Part(NamedTuple):
@@ -93,7 +105,10 @@ class Fleet:
         merge: whether nodes that the model cannot tell apart are computed as one
             (:func:`softmask.fleet.quotient.quotient`), which changes nothing but the rounding and which graphs share a
             batch. By default where the model says that its nodes meet in sums alone (``sums_only``), and where it
-            saves a fifth of the nodes or more; not where bit matrices of the whole graphs are quicker.
+            saves a fifth of the nodes or more; not where bit matrices of the whole graphs are quicker. On the CPU,
+            :class:`~softmask.nn.SoftMaskGNN` then also computes as one what its first layers alone cannot tell apart
+            (:class:`softmask.fleet.levels.StoreLevels`), which changes nothing but the rounding; by default where it
+            saves a fifth of the matrix products.
         pairs: where the nodes are in space, and which are bonded; the model then gets a
             :class:`~softmask.ops.pair_blocks.PairBlocks` as ``pos``.
 
@@ -130,7 +145,7 @@ class Fleet:
         # Distances want float32, whatever the layers compute in.
         self.pairs = None if pairs is None else pairs.to(self.device, dtype)
         self.bitmaps = _bitmaps(self.store)
-        self.quotient = None if pairs is not None else self._merged(merge, edge_x)
+        self.quotient = self._merged(merge, edge_x)
         if self.quotient is not None:
             self.store, self.x, self.bitmaps = self.quotient.store, self.quotient.x, None
         self.edges: StoreEdges | None = None
@@ -165,12 +180,18 @@ class Fleet:
         self._run_update = fuse(self._update)
         self._run_scores = fuse(self._scores)
         self._write_programs(batch_size)
-        together = len(replicas) if self.device.type == "cuda" else self._cached_replicas()
-        self.crews = [
-            _Crew(first, last, self.stack.parameters(first, last), self.stack.kept(first, last))
-            for first in range(0, len(replicas), together)
-            for last in [min(first + together, len(replicas))]
-        ]
+        self.levels = None if edge_x is not None or pairs is not None else self._levelled(merge)
+        if self.levels is None:
+            together = len(replicas) if self.device.type == "cuda" else self._cached_replicas()
+            self.crews = [
+                _Crew(first, last, self.stack.parameters(first, last), self.stack.kept(first, last))
+                for first in range(0, len(replicas), together)
+                for last in [min(first + together, len(replicas))]
+            ]
+        else:
+            # Every replica's batches have classes of their own.
+            models = [self.stack.module(r) for r in range(len(replicas))]
+            self.crews = [_Crew(r, r + 1, dict(m.named_parameters()), {}, m) for r, m in enumerate(models)]
         self._try_out()
 
     def _tensor(self, values: Sequence[float]) -> Tensor:
@@ -178,10 +199,20 @@ class Fleet:
 
     def _merged(self, merge: bool | None, edge_x: Tensor | None) -> Quotient | None:
         """The quotients of the graphs, where they are wanted and may be used; numbers of nodes as weights."""
-        half_on_cpu = self.device.type == "cpu" and self.stack.copy.dtype == torch.bfloat16  # its sums round weights
-        if merge is False or self.store.directed or edge_x is not None or half_on_cpu:
-            return None
-        if merge is None and not getattr(self.stack.model, "sums_only", False):
+        reasons = {
+            "the graphs are directed": self.store.directed,
+            "the edges carry something": edge_x is not None,
+            "the nodes are in space": self.pairs is not None,
+            "the sums of bf16 on the CPU round weights": self.device.type == "cpu"
+            and self.stack.copy.dtype == torch.bfloat16,
+            "the model does not say that its nodes meet in sums alone (sums_only)": not getattr(
+                self.stack.model, "sums_only", False
+            ),
+        }
+        reason = next((why for why, holds in reasons.items() if holds), None)
+        if merge and reason is not None:
+            raise SettingError(f"equal nodes cannot be merged: {reason}; leave merge at None or False")
+        if merge is False or reason is not None:
             return None
         made = quotient(self.store, self.x)
         if merge is None and made.store.num_nodes > _FEWER * self.store.num_nodes:
@@ -190,6 +221,24 @@ class Fleet:
             return None
         wide = torch.float64 if self.stack.copy.dtype == torch.float64 else torch.float32
         return Quotient(made.store, made.x, *(t.to(wide) for t in made[2:]))
+
+    def _levelled(self, merge: bool | None) -> StoreLevels | None:
+        """The colours of the nodes by rounds, where they are wanted and may be used."""
+        model = self.model
+        if merge is False or self.device.type != "cpu" or self.store.directed or type(model) is not SoftMaskGNN:
+            return None
+        if self.stack.copy.dtype == torch.bfloat16:  # its products are compiled anew for every number of rows
+            return None
+        levels = StoreLevels(self.store, self.x, model.num_layers, self.quotient)
+        self.share = levels.share(self.table[0, 0])
+        return levels if merge or self.share <= _FEWER else None
+
+    @property
+    def nodes_computed(self) -> float:
+        """Of how many rows the matrix products are for the whole set; with levels, in the mean over the products of the
+        first replica's first batch.
+        """
+        return self.store.num_nodes * (1.0 if self.levels is None else self.share)
 
     def _write_programs(self, batch_size: int) -> None:
         """Lays out the fixed tensors that the programs work on: everything a step reads or writes."""
@@ -234,7 +283,9 @@ class Fleet:
     @torch.no_grad()
     def _try_out(self) -> None:
         """A graph of one replica through the model and back, so that one that cannot be a fleet is refused at once."""
-        crew = _Crew(0, 1, self.stack.parameters(0, 1), self.stack.kept(0, 1))
+        crew = self.crews[0]
+        if self.levels is None:
+            crew = _Crew(0, 1, self.stack.parameters(0, 1), self.stack.kept(0, 1))
         graphs, nodes, layout = self.table[0, :1], self.train_plan.nodes, self.train_plan.layout
         if layout is None:
             graphs = graphs[:, :1]
@@ -251,7 +302,7 @@ class Fleet:
             self.model.train()
             with torch.enable_grad():
                 trained, _, _ = self._forward(crew, batch, self._dropout_buffers(crew))
-                _gradients(trained.sum(), crew)
+                _differentiated(trained.sum(), crew)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -386,30 +437,42 @@ class Fleet:
     def _step(self) -> None:
         """One update of every replica that still has a batch this epoch."""
         self.model.train()
-        gradients, counted, kept = [], [], []
-        for crew in self.crews:
-            batch, y, buffers = self._run_prepare(crew)
-            with torch.enable_grad():
-                total, statistics, *sums = self._run_loss(crew, batch, y, buffers)
-            gradients.append(_gradients(total, crew))
-            counted.append(sums)
-            kept.append(statistics)
+        gradients, counted, kept = zip(*self._of_crews(self._gradients, self.crews), strict=True)
         self._run_update(gradients, counted, kept)
 
-    def _assemble(self, graphs: Tensor, nodes: int, layout: Layout | None) -> Batch:
+    def _of_crews(self, run: Callable[[_Work], _Result], crews: Sequence[_Work]) -> list[_Result]:
+        """What `run` gives for every crew, or for what belongs to it; small ones on the CPU side by side."""
+        row = self.stack.copy.itemsize * getattr(self.model, "hidden_channels", 1)
+        if self.levels is not None and self.train_plan.nodes * row <= _SMALL:
+            return side_by_side(run, crews)
+        return [run(crew) for crew in crews]
+
+    def _gradients(self, crew: _Crew) -> tuple[Sequence[Tensor], Sequence[Tensor], dict[str, Tensor]]:
+        """The gradients of a crew's next batch, loss and metric of its graphs, and the models' statistics after it."""
+        batch, y, buffers = self._run_prepare(crew)
+        with torch.enable_grad():
+            total, statistics, *sums = self._run_loss(crew, batch, y, buffers)
+        found = _differentiated(total, crew)
+        return found if crew.alone is None else [g.unsqueeze(0) for g in found], sums, statistics
+
+    def _assemble(self, graphs: Tensor, nodes: int, layout: Layout | None) -> Batch | LevelledBatch:
+        if self.levels is not None:
+            return self.levels.batch(graphs)
         known = (self.bitmaps, self.hubs, self.edges, self.quotient, self.pairs)
         return assemble(self.store, self.x, graphs, nodes, *known, layout)
 
     def _next_graphs(self) -> Tensor:
         return self.table.index_select(0, self.cursor).squeeze(0)
 
-    def _prepare(self, crew: _Crew) -> tuple[Batch, Tensor, dict[str, Tensor]]:
+    def _prepare(self, crew: _Crew) -> tuple[Batch | LevelledBatch, Tensor, dict[str, Tensor]]:
         """The next batch of every replica, its targets, and the keys of its dropout."""
         graphs = self._next_graphs()[crew.first : crew.last]
         batch = self._assemble(graphs, self.train_plan.nodes, self.train_plan.layout)
         return batch, self._targets_of(crew, graphs), self._dropout_buffers(crew)
 
-    def _loss(self, crew: _Crew, batch: Batch, y: Tensor, buffers: dict[str, Tensor]) -> tuple[Any, ...]:
+    def _loss(
+        self, crew: _Crew, batch: Batch | LevelledBatch, y: Tensor, buffers: dict[str, Tensor]
+    ) -> tuple[Any, ...]:
         """What is differentiated, the sum over replicas of the mean loss; the models' statistics after this batch; and
         loss and metric of each one's graphs.
         """
@@ -435,7 +498,11 @@ class Fleet:
         kept: Sequence[dict[str, Tensor]],
     ) -> None:
         active = (self._next_graphs() >= 0).any(dim=1)
-        self.adam.step(torch.cat([self.stack.gather(g) for g in gradients]), self.lr, active)
+        if self.device.type == "cuda":
+            self.adam.step(torch.cat([self.stack.gather(g) for g in gradients]), self.lr, active)
+        else:
+            # Crew by crew, each while its gradients are in the caches.
+            self._of_crews(partial(self._move, active), list(zip(self.crews, gradients)))
         for crew, statistics in zip(self.crews, kept):
             for name, now in statistics.items():
                 # A replica without a batch has seen nothing.
@@ -446,6 +513,9 @@ class Fleet:
             total.add_(torch.cat(sums) / self.train_plan.counts)
         # Warming up a program takes steps of its own, perhaps more than an epoch has.
         self.cursor.add_(1).remainder_(self.train_plan.steps)
+
+    def _move(self, active: Tensor, crew: tuple[_Crew, Sequence[Tensor]]) -> None:
+        self.adam.step(self.stack.gather(crew[1]), self.lr, active, crew[0].first)
 
     def _dropout_buffers(self, crew: _Crew) -> dict[str, Tensor]:
         """Key and rate of every dropout of every replica for this step."""
@@ -458,11 +528,13 @@ class Fleet:
         return buffers
 
     def _forward(
-        self, crew: _Crew, batch: Batch, buffers: dict[str, Tensor], masks: bool = False
+        self, crew: _Crew, batch: Batch | LevelledBatch, buffers: dict[str, Tensor], masks: bool = False
     ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
         """Outputs ``[replicas, slots, outputs]``; on request, each layer's largest mask ``[replicas, layers]``; and the
         statistics that the models keep, as this batch leaves them.
         """
+        if isinstance(batch, LevelledBatch):
+            return self._forward_alone(crew, batch, buffers, masks)
         slots = batch.graphs.size(1)
 
         def one(parameters, buffers, x, neighbours, segments, edges, pairs):
@@ -482,6 +554,22 @@ class Fleet:
         tensors, (x, neighbours, segments, _, edges, pairs) = buffers | crew.statistics, batch
         return run(crew.parameters, tensors, x, neighbours, segments, edges, pairs)
 
+    def _forward_alone(
+        self, crew: _Crew, batch: LevelledBatch, buffers: dict[str, Tensor], masks: bool
+    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+        """The same for one replica, whose model is called as it is."""
+        assert crew.alone is not None
+        model = crew.alone.train(self.model.training)
+        for name, value in buffers.items():
+            dropout, _, field = name.rpartition(".")
+            setattr(model.get_submodule(dropout), field, value.squeeze(0))
+        out, used = model(batch.x, batch.levels, return_masks=True)
+        if not masks:
+            return out.unsqueeze(0), None, {}
+        # A batch without graphs has no masks.
+        largest = torch.stack([F.pad(m.reshape(-1), (0, 1)).amax() for m in used])
+        return out.unsqueeze(0), largest.unsqueeze(0), {}
+
     def _targets_of(self, crew: _Crew, graphs: Tensor) -> Tensor:
         ids = graphs.clamp(min=0)
         if self.y.dim() == 1:
@@ -489,22 +577,24 @@ class Fleet:
         rows = torch.arange(crew.first, crew.last, device=self.device).unsqueeze(1)
         return self.y[rows, ids]
 
-    @torch.no_grad()
     def _evaluate(self, part: _Part) -> None:
         """Mean loss and metric of each replica over its graphs of a part, and its most closed layer's largest mask."""
         self.model.eval()
-        for crew in self.crews:
-            rows = slice(crew.first, crew.last)
-            loss, metric, largest = zip(
-                *(self._run_scores(crew, graphs[rows], part.plan.nodes, part.plan.layout) for graphs in part.graphs),
-                strict=True,
-            )
-            counts = part.plan.counts[rows]
-            part.loss[rows] = sum(loss) / counts
-            part.metric[rows] = sum(metric) / counts
-            # Over batches the largest, over layers the smallest: one closed layer is enough to kill the network.
-            closed = torch.stack(largest).amax(dim=0).amin(dim=1).double()
-            part.mask[rows] = torch.where(counts > 0, closed, torch.nan)
+        self._of_crews(partial(self._evaluate_crew, part), self.crews)
+
+    @torch.no_grad()
+    def _evaluate_crew(self, part: _Part, crew: _Crew) -> None:
+        rows = slice(crew.first, crew.last)
+        loss, metric, largest = zip(
+            *(self._run_scores(crew, graphs[rows], part.plan.nodes, part.plan.layout) for graphs in part.graphs),
+            strict=True,
+        )
+        counts = part.plan.counts[rows]
+        part.loss[rows] = sum(loss) / counts
+        part.metric[rows] = sum(metric) / counts
+        # Over batches the largest, over layers the smallest: one closed layer is enough to kill the network.
+        closed = torch.stack(largest).amax(dim=0).amin(dim=1).double()
+        part.mask[rows] = torch.where(counts > 0, closed, torch.nan)
 
     @torch.no_grad()
     def _trained_masks(self) -> np.ndarray:
@@ -521,7 +611,7 @@ class Fleet:
 
     def _scores(self, crew: _Crew, graphs: Tensor, nodes: int, layout: Layout | None) -> tuple[Tensor, Tensor, Tensor]:
         """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
-        batch = self._assemble(graphs, nodes, layout)
+        batch = self._assemble(graphs, nodes, layout) if self.levels is None else self.levels.kept_batch(graphs)
         out, masks, _ = self._forward(crew, batch, {}, masks=self.has_masks)
         if masks is None:
             masks = torch.ones_like(out[:, 0, :1])
@@ -533,7 +623,7 @@ class Fleet:
         )
 
 
-def _gradients(total: Tensor, crew: _Crew) -> tuple[Tensor, ...]:
+def _differentiated(total: Tensor, crew: _Crew) -> tuple[Tensor, ...]:
     """The gradients of a crew's parameters; zero for one that the model does not use."""
     return torch.autograd.grad(total, list(crew.parameters.values()), allow_unused=True, materialize_grads=True)
 

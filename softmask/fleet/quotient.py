@@ -45,17 +45,17 @@ def stable_colours(store: GraphStore, x: Tensor) -> Tensor:
     Returns:
         Colours from 0 on, in the order in which the nodes have them first.
     """
-    row, source = _edges(store)
+    row, source = edges_of(store)
     colour = store.batch
     for column in x.reshape(x.size(0), -1).unbind(1):
         # Not every device sorts half precision.
         _, value = torch.unique(column.double(), return_inverse=True)
-        _, colour = torch.unique(_mixed(_mixed(colour) + value), return_inverse=True)
+        _, colour = torch.unique(mixed(mixed(colour) + value), return_inverse=True)
     count = -1
     while count < (count := int(colour.max()) + 1):
-        hashed = _mixed(colour)
+        hashed = mixed(colour)
         around = torch.zeros_like(hashed).index_add_(0, row, hashed[source])
-        _, colour = torch.unique(_mixed(_mixed(around) + hashed), return_inverse=True)
+        _, colour = torch.unique(mixed(mixed(around) + hashed), return_inverse=True)
     first = _firsts(colour)
     place = torch.empty_like(first)
     place[first.argsort()] = torch.arange(count, device=first.device)
@@ -79,7 +79,7 @@ def quotient(store: GraphStore, x: Tensor) -> Quotient:
     colour = stable_colours(store, x)
     size = torch.bincount(colour)
     count = size.numel()
-    row, source = _edges(store)
+    row, source = edges_of(store)
     # The first node of a class speaks for it.
     first = _firsts(colour)
     speaks = first[colour[row]] == row
@@ -94,10 +94,12 @@ def quotient(store: GraphStore, x: Tensor) -> Quotient:
     return Quotient(small, x[first], size, weight, weight * size[c] // size[d])
 
 
-def _edges(store: GraphStore) -> tuple[Tensor, Tensor]:
-    """Target and source of every edge, by their numbers in the store; without self loops."""
+def edges_of(store: GraphStore, loops: bool = False) -> tuple[Tensor, Tensor]:
+    """Target and source of every edge, by their numbers in the store; without self loops, unless they are wanted."""
     row = torch.repeat_interleave(torch.arange(store.num_nodes, device=store.device), store.row_ptr.diff())
     source = store.col.long() + store.node_ptr[:-1][store.batch[row]]
+    if loops:
+        return row, source
     real = source != row
     return row[real], source[real]
 
@@ -109,7 +111,7 @@ def _firsts(colour: Tensor) -> Tensor:
     return first.scatter_reduce_(0, colour, nodes, "amin")
 
 
-def _mixed(numbers: Tensor) -> Tensor:
+def mixed(numbers: Tensor) -> Tensor:
     """A hash of whole numbers, one to one (splitmix64)."""
     z = numbers + _STEP
     z = (z ^ _shifted(z, 30)) * _FIRST

@@ -1,5 +1,6 @@
 """The parameters of all replicas as one array, one row a replica."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -84,6 +85,14 @@ class Stack:
             if name not in self.statistics
         }
 
+    def module(self, replica: int) -> Module:
+        """The model of one replica, whose parameters share the memory of :attr:`flat` or of its copy."""
+        model = copy.deepcopy(self.model)
+        for name, p in self.parameters(replica, replica + 1).items():
+            owner, _, field = name.rpartition(".")
+            setattr(model.get_submodule(owner), field, torch.nn.Parameter(p.detach().squeeze(0)))
+        return model
+
     def kept(self, first: int, last: int) -> dict[str, Tensor]:
         """The statistics of some replicas, in the memory of :attr:`flat`."""
         return {name: self._view(self.flat[first:last], name).detach() for name in self.statistics}
@@ -103,15 +112,18 @@ class Stack:
 
     def gather(self, gradients: Sequence[Tensor]) -> Tensor:
         """The gradients of :meth:`parameters`, in their order, as an array laid out as :attr:`flat`."""
-        pieces = []
-        for g in gradients:
-            g = g.reshape(g.size(0), -1).to(self.flat.dtype)
-            pieces.append(F.pad(g, (0, -g.size(1) % _ALIGNMENT)))
-        return F.pad(torch.cat(pieces, dim=1), (0, self.flat.size(1) - self.trained))
+        pieces = [g.reshape(g.size(0), -1).to(self.flat.dtype) for g in gradients]
+        rest = self.flat.size(1) - self.trained
+        return _padded(torch.cat([_padded(g, -g.size(1) % _ALIGNMENT) for g in pieces], dim=1), rest)
 
     def state(self, flat: Tensor, replica: int) -> dict[str, Tensor]:
         """The state dict of one replica, on the CPU."""
         return {name: self._view(flat[replica], own).detach().cpu().clone() for name, own in self.names.items()}
+
+
+def _padded(rows: Tensor, more: int) -> Tensor:
+    # Where nothing is added, torch would make a copy.
+    return F.pad(rows, (0, more)) if more else rows
 
 
 def _check_alike(models: Sequence[Module]) -> None:

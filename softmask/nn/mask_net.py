@@ -6,7 +6,8 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn.dense.linear import Linear
 
 from softmask.nn.joint import joint_linear
-from softmask.ops import Neighbours, as_neighbours, neighbour_sum
+from softmask.ops import Neighbours, neighbour_sum
+from softmask.ops.levels import LayerRounds, both_sums, own
 
 
 class MaskNet(torch.nn.Module):
@@ -51,12 +52,14 @@ class MaskNet(torch.nn.Module):
             if isinstance(module, Linear):
                 module.reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Tensor | EdgeIndex | Neighbours, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Tensor | EdgeIndex | Neighbours | LayerRounds, mask: Tensor | None = None
+    ) -> Tensor:
         """"""  # noqa: D419
-        neighbours = as_neighbours(edge_index, x.size(0))
+        neighbours, _ = both_sums(edge_index, x.size(0))
         z = x if mask is None else mask * x
         root, rel = joint_linear(z, self.lin_root, self.lin_rel)
-        seen = torch.cat([root, neighbour_sum(rel, neighbours)], dim=-1)
+        seen = torch.cat([own(root, neighbours), neighbour_sum(rel, neighbours)], dim=-1)
         hidden = self.mlp[1](self.mlp[0](seen.relu()))
         return torch.sigmoid(_project(hidden, self.mlp[2]))
 

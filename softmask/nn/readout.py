@@ -8,6 +8,7 @@ from torch_geometric.nn.dense.linear import Linear
 
 from softmask.nn.dropout import KeyedDropout
 from softmask.ops import Segments, as_segments, graph_sum
+from softmask.ops.levels import Lists
 
 
 def as_batch(batch: Tensor | Segments | None, batch_size: int | None, nodes: Tensor) -> tuple[Tensor | Segments, int]:
@@ -20,13 +21,20 @@ def as_batch(batch: Tensor | Segments | None, batch_size: int | None, nodes: Ten
     return batch, batch_size
 
 
-def sum_readout(hidden: Sequence[Tensor], batch: Tensor | Segments, batch_size: int) -> Tensor:
-    """The sums over the nodes of each graph, of all given layers side by side: equation (5)."""
-    return torch.cat([graph_sum(h, batch, batch_size) for h in hidden], dim=-1)
+def sum_readout(hidden: Sequence[Tensor], batch: Tensor | Segments | Sequence[Lists], batch_size: int) -> Tensor:
+    """The sums over the nodes of each graph, of all given layers side by side: equation (5).
+
+    Layers whose rows are classes of nodes have a batch of their own each.
+    """
+    batches = [batch] * len(hidden) if isinstance(batch, Tensor | Segments) else batch
+    return torch.cat([graph_sum(h, of, batch_size) for h, of in zip(hidden, batches, strict=True)], dim=-1)
 
 
-def graph_sizes(batch: Tensor | Segments, batch_size: int, dtype: torch.dtype) -> Tensor:
+def graph_sizes(batch: Tensor | Segments | Sequence[Lists], batch_size: int, dtype: torch.dtype) -> Tensor:
     """The number of nodes of each graph, ``[graphs, 1]``, at least 1, by which a sum becomes a mean."""
+    if not isinstance(batch, Tensor | Segments):
+        rows = batch[-1].offset_t.numel() - 1
+        return graph_sum(torch.ones(rows, 1, dtype=dtype), batch[-1], batch_size).clamp(min=1)
     real = (as_segments(batch).graph >= 0).unsqueeze(-1)
     return graph_sum(real.to(dtype), batch, batch_size).clamp(min=1)
 

@@ -9,7 +9,8 @@ from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.nn.resolver import activation_resolver
 
 from softmask.nn.joint import joint_linear
-from softmask.ops import Neighbours, as_neighbours, neighbour_sum
+from softmask.ops import Neighbours, neighbour_sum
+from softmask.ops.levels import LayerRounds, Round, both_sums, own
 
 # Keeps a zero vector zero under the norm.
 _EPS = 1e-6
@@ -69,19 +70,25 @@ class SoftMaskConv(torch.nn.Module):
         if self.scale is not None:
             torch.nn.init.ones_(self.scale)
 
-    def forward(self, x: Tensor, edge_index: Tensor | EdgeIndex | Neighbours, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor | EdgeIndex | Neighbours | LayerRounds, mask: Tensor) -> Tensor:
         """"""  # noqa: D419
         if mask.size(-1) != 1 and x.size(1) != self.out_channels:
             raise ValueError(
                 f"a mask per channel needs in_channels equal to out_channels, got {x.size(1)} and {self.out_channels}"
             )
-        neighbours = as_neighbours(edge_index, x.size(0))
+        # The masks have seen the neighbours once already; with levels, that tells apart more nodes than x does.
+        seen, neighbours = both_sums(edge_index, x.size(0))
         if mask.size(-1) == 1:
             # One number a node goes through W_rel as the sum does, so both halves of W can be one product.
             root, rel = joint_linear(x, self.lin_root, self.lin_rel)
-            z = mask * (root + neighbour_sum(rel, neighbours, mask))
+            around = neighbour_sum(own(rel, seen), neighbours, mask)
+        elif isinstance(neighbours, Round):
+            # A sum has more rows than what is summed, so W_rel comes first.
+            root, around = self.lin_root(x), neighbour_sum(self.lin_rel(mask * own(x, seen)), neighbours)
         else:
-            z = mask * (self.lin_root(x) + self.lin_rel(neighbour_sum(x, neighbours, mask)))
+            root, around = self.lin_root(x), self.lin_rel(neighbour_sum(x, neighbours, mask))
+        mask = own(mask, neighbours)
+        z = mask * (own(own(root, seen), neighbours) + around)
         if self.scale is not None:
             wide = z if z.dtype == torch.float64 else z.float()
             z = mask * self.scale * (wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + _EPS)).to(z.dtype)

@@ -17,8 +17,9 @@ from softmask.nn.readout import as_batch, classifier, graph_sizes, sum_readout
 from softmask.nn.soft_mask_conv import SoftMaskConv
 from softmask.ops import Neighbours, Segments, as_neighbours, as_segments
 from softmask.ops.edge_table import EdgeTable, as_edge_table
+from softmask.ops.levels import LayerRounds, Levels, Lists, both_sums, own
 
-Graph: TypeAlias = "Tensor | EdgeIndex | Neighbours"
+Graph: TypeAlias = "Tensor | EdgeIndex | Neighbours | Levels"
 Masks: TypeAlias = Tensor | Sequence[Tensor]
 
 
@@ -129,7 +130,8 @@ class SoftMaskGNN(torch.nn.Module):
         r"""
         Args:
             x: node features or tokens.
-            edge_index: the graph or graphs.
+            edge_index: the graph or graphs; or :class:`~softmask.ops.levels.Levels`, which need no `batch`, and whose
+                first classes `x` then belongs to. Masks are then those of classes, too.
             batch: the graph of each node.
             batch_size: number of graphs; computed from ``batch`` if not given.
             masks: preassigned masks, one per layer, instead of those of the mask networks.
@@ -137,10 +139,14 @@ class SoftMaskGNN(torch.nn.Module):
             edge_attr: edge features, ``[edges, edge_channels]`` beside an ``edge_index``, or a table of them.
         """
         hidden, used = self._layers(x, edge_index, batch, masks, edge_attr)
-        batch, batch_size = as_batch(batch, batch_size, hidden[0])
-        read = sum_readout(hidden if self.jk else hidden[-1:], batch, batch_size)
+        batches: Tensor | Segments | Sequence[Lists]
+        if isinstance(edge_index, Levels):
+            batches, batch_size = edge_index.graphs if self.jk else edge_index.graphs[-1:], edge_index.num_graphs
+        else:
+            batches, batch_size = as_batch(batch, batch_size, hidden[0])
+        read = sum_readout(hidden if self.jk else hidden[-1:], batches, batch_size)
         if self.readout == "mean":
-            read = read / graph_sizes(batch, batch_size, read.dtype)
+            read = read / graph_sizes(batches, batch_size, read.dtype)
         # The readout of half-precision vectors is float32; the head may be either.
         out = self.head(read.to(next(self.head.parameters(), read).dtype))
         return (out, used) if return_masks else out
@@ -170,16 +176,22 @@ class SoftMaskGNN(torch.nn.Module):
         if batch is not None:
             # The input map has a bias; padding must start from zero, and then stays zero.
             h = h * (as_segments(batch).graph >= 0).unsqueeze(-1)
-        neighbours = as_neighbours(edge_index, h.size(0))
-        seen: Neighbours | EdgeTable = neighbours
-        if self.edge_channels is not None:
-            seen = self._edge_table(edge_index, edge_attr, h.size(0))
+        graphs: Sequence[Neighbours | LayerRounds]
+        if isinstance(edge_index, Levels):
+            graphs = edge_index.layers
+        else:
+            graphs = [as_neighbours(edge_index, h.size(0))] * self.num_layers
+        table = None if self.edge_channels is None else self._edge_table(edge_index, edge_attr, h.size(0))
         hidden: list[Tensor] = []
         used: list[Tensor] = []
-        mask: Tensor | None = None
-        for k, (mask_net, conv) in enumerate(zip(self.masks, self.convs)):
-            mask = mask_net(h, neighbours, mask) if masks is None else _column(masks[k])
-            h = conv(h, seen, mask)
+        for k, (mask_net, conv, graph) in enumerate(zip(self.masks, self.convs, graphs, strict=True)):
+            if masks is None:
+                # With levels, a layer's output stands one round further than its masks.
+                before = None if k == 0 else own(used[-1], both_sums(graphs[k - 1], h.size(0))[1])
+                mask = mask_net(h, graph, before)
+            else:
+                mask = _column(masks[k])
+            h = conv(h, graph if table is None else table, mask)
             hidden.append(h)
             used.append(mask)
         return hidden, used

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from softmask.ops.levels import Lists, list_sum
 from softmask.ops.segments import Segments, as_segments, side_by_side
 
 try:
@@ -11,7 +12,7 @@ except ImportError:  # without triton the plain implementation serves CUDA too
     triton_sums = None  # type: ignore[assignment]
 
 
-def graph_sum(x: Tensor, batch: Tensor | Segments, num_graphs: int) -> Tensor:
+def graph_sum(x: Tensor, batch: Tensor | Segments | Lists, num_graphs: int) -> Tensor:
     r"""Sums the nodes of each graph,
 
     .. math::
@@ -20,12 +21,14 @@ def graph_sum(x: Tensor, batch: Tensor | Segments, num_graphs: int) -> Tensor:
     Args:
         x: ``[nodes, channels]``.
         batch: ``[nodes]``, the graph of each node; a negative entry marks padding, which belongs to no graph. Segments
-            with weights count each node that often.
+            with weights count each node that often. Or lists of the rows of `x` that the nodes of each graph have.
         num_graphs: how many graphs there are; one without nodes sums to zero.
 
     Returns:
         ``[graphs, channels]``, in float32 where ``x`` is of half precision: a sum over thousands of nodes needs it.
     """
+    if isinstance(batch, Lists):
+        return list_sum(x.to(_sum_dtype(x)), batch)
     graph, first, last, weight = as_segments(batch)
     if weight is not None:
         # In the weight's own type: half precision does not hold every number of nodes.

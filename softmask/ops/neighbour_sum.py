@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from softmask.ops.levels import Round, list_sum
 from softmask.ops.neighbours import Neighbours, replicas_beside
 from softmask.ops.segments import side_by_side
 
@@ -13,7 +14,7 @@ except ImportError:  # without triton the plain implementation serves CUDA too
     triton_sums = None  # type: ignore[assignment]
 
 
-def neighbour_sum(x: Tensor, neighbours: Neighbours, mask: Tensor | None = None) -> Tensor:
+def neighbour_sum(x: Tensor, neighbours: Neighbours | Round, mask: Tensor | None = None) -> Tensor:
     r"""Sums the neighbours' rows, each weighted by its mask,
 
     .. math::
@@ -24,16 +25,18 @@ def neighbour_sum(x: Tensor, neighbours: Neighbours, mask: Tensor | None = None)
 
     Args:
         x: ``[nodes, channels]``.
-        neighbours: the graph.
+        neighbours: the graph; or a round of colour refinement, which leads from classes of nodes to finer ones.
         mask: ``[nodes, 1]`` or ``[nodes, channels]``; ``None`` stands for 1.
 
     Returns:
-        ``[nodes, channels]``.
+        ``[nodes, channels]``, or ``[classes of the next level, channels]``.
     """
     if mask is not None and mask.shape not in ((x.shape[0], 1), x.shape):
         raise ValueError(
             f"the mask has shape {list(mask.shape)}; expected [{x.shape[0]}, 1] or {list(x.shape)}, as x has"
         )
+    if isinstance(neighbours, Round):
+        return list_sum(x if mask is None else x * mask, neighbours.around)
     return _neighbour_sum(x, mask, *neighbours)
 
 

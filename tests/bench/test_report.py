@@ -42,6 +42,7 @@ def test_the_page_on_fleets_quotes_the_count_of_merged_nodes():
     for name, row in json.loads((BENCH / "merged_nodes.json").read_text())["sets"].items():
         share = row["classes"] / row["nodes"]
         assert (f"{name} {100 * share:.0f} %" in page) == (share <= 0.8)
+        assert f"{100 * row['products']:.0f} % on {name}" in page
 
 
 def test_the_readme_quotes_them():
