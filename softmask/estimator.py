@@ -153,23 +153,28 @@ class _SoftMaskEstimator(BaseEstimator):
 
     def run(self, graphs: Any) -> "Prediction":
         """Predictions, probabilities and masks of all graphs in one pass."""
-        check_is_fitted(self, "trained_")
         store = as_store(graphs)
-        trained = self.trained_
-        model = trained.model.to(pick_device(self.device))
-        edge_x = None if trained.edge_features is None else trained.edge_features(store)
-        out, masks = predict(model, store, trained.features(store), edge_x)
+        said, masks = self._run(store)
         cuts = store.node_ptr[1:-1].cpu().numpy()
         by_layer = (np.split(m.cpu().numpy(), cuts) for m in masks)
-        return Prediction(*self._read(out.double().cpu()), [list(layers) for layers in zip(*by_layer)])
+        return Prediction(*said, [list(layers) for layers in zip(*by_layer)])
 
-    def _read(self, out: torch.Tensor) -> tuple[np.ndarray, np.ndarray | None]:
-        """Predictions and probabilities from the network's output."""
+    def _run(self, store: GraphStore) -> tuple[tuple[np.ndarray, np.ndarray | None], list[torch.Tensor]]:
+        """Predictions and probabilities; and the masks of each layer, still on the device."""
+        check_is_fitted(self, "trained_")
+        trained = self.trained_
+        model = trained.model.to(pick_device(self.device))
+        out, masks = predict(model, store, *trained.inputs(store))
+        base = None if trained.geometric is None else trained.geometric.reference(store.to("cpu"))
+        return self._read(out.double().cpu(), base), masks
+
+    def _read(self, out: torch.Tensor, base: torch.Tensor | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Predictions and probabilities from the network's output, and from what it need not learn, ``[graphs]``."""
         raise NotImplementedError
 
     def predict(self, graphs: Any) -> np.ndarray:
         """The most probable class of every graph, or its predicted targets."""
-        return self.run(graphs).values
+        return self._run(as_store(graphs))[0][0]
 
     def masks(self, graphs: Any) -> list[list[np.ndarray]]:
         """The masks of every graph: for each graph a list with one array a layer, ``[nodes, 1 or hidden]``."""
@@ -243,7 +248,7 @@ class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
         assert probabilities is not None
         return probabilities
 
-    def _read(self, out: torch.Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+    def _read(self, out: torch.Tensor, base: torch.Tensor | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         return self.classes_[out.argmax(dim=1).numpy()], torch.softmax(out, dim=1).numpy()
 
     def _set_trained(self, trained: TrainedModel) -> None:
@@ -296,8 +301,10 @@ class SoftMaskRegressor(RegressorMixin, _SoftMaskEstimator):
         self._fit(store, store.y.size(1), None, on_epoch, one_target, store.info.get("targets"))
         return self
 
-    def _read(self, out: torch.Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+    def _read(self, out: torch.Tensor, base: torch.Tensor | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         values = out.numpy() * np.array(self.trained_.std) + np.array(self.trained_.mean)
+        if base is not None:
+            values = values + base.numpy().reshape(-1, 1)
         return (values[:, 0] if self.trained_.one_target else values), None
 
 

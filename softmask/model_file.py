@@ -14,11 +14,14 @@ from safetensors.torch import save_file
 
 from softmask import __version__
 from softmask.atomic import atomic_path
+from softmask.data.atoms import Atoms
 from softmask.data.edge_features import EdgeFeatures
 from softmask.data.features import Features
-from softmask.errors import ModelFileError, SettingError
+from softmask.data.store import GraphStore
+from softmask.errors import FeatureError, ModelFileError, SettingError
 from softmask.fleet.replica import check_seed
-from softmask.nn import SoftMaskGNN
+from softmask.nn import GeometricSoftMaskGNN, SoftMaskGNN
+from softmask.study.geometric import Geometric
 from softmask.study.settings import Settings
 
 FORMAT = 1
@@ -41,13 +44,14 @@ class TrainedModel:
         one_target: for regression, whether targets were given as ``[graphs]`` and so come back.
         edge_features: what it sees of an edge, if it looks at them.
         targets: the names of what it predicts, if they are known: of each target, or of the classes' column.
+        geometric: for a model of molecules in space, what it has beside its settings.
     """
 
     task: str
     settings: Settings
     features: Features
     outputs: int
-    model: SoftMaskGNN
+    model: SoftMaskGNN | GeometricSoftMaskGNN
     classes: tuple[list[Any], str] | None
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -55,6 +59,19 @@ class TrainedModel:
     one_target: bool = True
     edge_features: EdgeFeatures | None = None
     targets: Sequence[str] | None = None
+    geometric: Geometric | None = None
+
+    def inputs(self, store: GraphStore) -> tuple[torch.Tensor, torch.Tensor | None, Atoms | None]:
+        """What the network takes of the nodes, the edges and, if it is geometric, the places of a store's graphs."""
+        in_space = self.geometric is not None or (self.edge_features is not None and self.edge_features.relative)
+        if in_space and store.pos is None:
+            raise FeatureError(
+                "this model was trained on molecules in space, with positions, bond lengths and hydrogens as atoms "
+                f"(qm9 and qm9-sample have them); {store.info.get('name') or 'these graphs'} has no positions. For "
+                "molecules given by SMILES train a model on such: softmask fit molecules.csv --smiles smiles ..."
+            )
+        edge_x = None if self.edge_features is None else self.edge_features(store)
+        return self.features(store), edge_x, None if self.geometric is None else Atoms.of(store)
 
 
 def save_model(trained: TrainedModel, path: str | Path) -> None:
@@ -78,16 +95,24 @@ def save_model(trained: TrainedModel, path: str | Path) -> None:
         head["edge_features"] = trained.edge_features.to_json()
     if trained.targets is not None:
         head["targets"] = list(trained.targets)
+    if trained.geometric is not None:
+        head["geometric"] = trained.geometric.to_json()
     try:
         text = json.dumps(head)
     except TypeError as error:
         raise ModelFileError(f"class labels must be numbers or strings to be written to a file: {error}") from None
-    tensors = {name: p.detach().cpu().contiguous() for name, p in trained.model.state_dict().items()}
+    tensors = {name: _smallest(p.detach().cpu().contiguous()) for name, p in trained.model.state_dict().items()}
     with atomic_path(path) as temporary:
         try:
             save_file(tensors, temporary, metadata={"softmask_model": text})
         except SafetensorError as error:  # a full disk, for one
             raise SettingError(f"cannot write {path}: {error}") from None
+
+
+def _smallest(tensor: torch.Tensor) -> torch.Tensor:
+    """As bfloat16, in half the bytes, where no number loses anything by it."""
+    half = tensor.to(torch.bfloat16)
+    return half if torch.equal(half.to(tensor.dtype), tensor) else tensor
 
 
 def load_trained(path: str | Path) -> TrainedModel:
@@ -99,6 +124,7 @@ def load_trained(path: str | Path) -> TrainedModel:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get("softmask_model")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: t.float() if t.dtype == torch.bfloat16 else t for name, t in tensors.items()}
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelFileError(f"{path} is truncated or not a .safetensors file ({error})") from None
     if text is None:
@@ -127,8 +153,11 @@ def _build(head: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedMod
     settings, features = Settings(**head["settings"]), Features.from_json(head["features"])
     task, outputs = head["task"], int(head["outputs"])
     edges = None if head.get("edge_features") is None else EdgeFeatures.from_json(head["edge_features"])
+    geometric = None if head.get("geometric") is None else Geometric.from_json(head["geometric"])
     if task not in TASKS:
         raise ValueError(f"unknown task {task!r}")
+    if geometric is not None and (task, outputs) != ("regression", 1):
+        raise ValueError(f"a geometric model predicts one number, not {outputs} of {task}")
     classes = _classes(head["classes"], outputs) if task == "classification" else None
     mean, std = (tuple(float(v) for v in head[key]) for key in ("mean", "std"))
     if task == "regression" and not len(mean) == len(std) == outputs:
@@ -141,10 +170,16 @@ def _build(head: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedMod
         raise ModelFileError(
             f"{settings.layers} layers of {settings.hidden} channels: the tensors are too few or small"
         )
+
+    def build() -> SoftMaskGNN | GeometricSoftMaskGNN:
+        if geometric is not None:
+            return geometric.build(settings, features)
+        return settings.build(features, outputs, task, edges)
+
     with torch.device("meta"):
-        _compare(settings.build(features, outputs, task, edges), tensors)
+        _compare(build(), tensors)
     with torch.random.fork_rng(devices=[]):
-        model = settings.build(features, outputs, task, edges)
+        model = build()
     model.load_state_dict(tensors)
     return TrainedModel(
         task=task,
@@ -159,6 +194,7 @@ def _build(head: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedMod
         one_target=bool(head["one_target"]),
         edge_features=edges,
         targets=_targets(head.get("targets"), outputs if task == "regression" else 1),
+        geometric=geometric,
     )
 
 
@@ -180,7 +216,7 @@ def _classes(given: Any, outputs: int) -> tuple[list[Any], str]:
     return values, dtype
 
 
-def _compare(model: SoftMaskGNN, tensors: dict[str, torch.Tensor]) -> None:
+def _compare(model: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None:
     expected = {name: tuple(p.shape) for name, p in model.state_dict().items()}
     for name, shape in expected.items():
         if name not in tensors:

@@ -4,11 +4,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from softmask.errors import SettingError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from softmask.data.molecule_table import MoleculeTable
     from softmask.data.store import GraphStore
 
@@ -109,3 +111,25 @@ def _reading(data: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
         task = progress.add_task(f"reading {data}", total=None)
         yield lambda done, rows: progress.update(task, completed=done, total=rows)
+
+
+def part_of(loaded: Any, store: "GraphStore", part: str | None) -> "np.ndarray":
+    """The graphs of one part of the set that a model was trained and tested on; all, if no part is asked for."""
+    import numpy as np
+
+    from softmask.data.splits import holdout
+
+    if part is None:
+        return np.arange(len(store))
+    names, summary = ("train", "validation", "test"), loaded.trained_.summary
+    if part not in names:
+        raise SettingError(f"--part {part}: use {', '.join(names)}")
+    split = summary.get("split")
+    if split is None:
+        raise SettingError("--part: the model's file says nothing of parts; it was trained on all graphs it was given")
+    if split["graphs"] != len(store):
+        raise SettingError(
+            f"--part {part}: the model was trained on a part of {summary['data']} with {split['graphs']:,} graphs; "
+            f"{store.info.get('name', 'this set')} has {len(store):,}"
+        )
+    return np.sort(holdout(len(store), tuple(split["ratios"]), split["seed"])[names.index(part)])

@@ -1,4 +1,7 @@
-"""What Ctrl-C does: it ends a training between two epochs, and anything else at once, and says so."""
+"""What Ctrl-C does: it ends a training between two epochs, and anything else at once, and says so.
+
+A request to terminate, as queues and `timeout` send it before they kill, ends a training in the same way.
+"""
 
 import signal
 from collections.abc import Iterator
@@ -23,16 +26,22 @@ class Stop:
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[Stop]:
-    """While active, the first Ctrl-C asks to stop; a second one interrupts at once."""
+    """While active, the first Ctrl-C or request to terminate asks to stop; a second one interrupts at once."""
     stop = Stop()
 
     def ask(signum: int, frame: Any) -> None:
         stop.asked = True
-        signal.signal(signal.SIGINT, before)
+        restore()
 
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, ask)
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+    for signum in before:
+        signal.signal(signum, ask)
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()

@@ -109,6 +109,10 @@ SkipInvalid = Annotated[
     bool,
     typer.Option("--skip-invalid", help="Leave out rows of the table that cannot be used, and list them."),
 ]
+Part = Annotated[
+    str | None,
+    typer.Option(help="Only the train, validation or test part of the set, as the model's file says it was split."),
+]
 Seed = Annotated[int, typer.Option(help="Seed of weights, shuffles, dropout and folds.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]

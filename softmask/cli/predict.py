@@ -23,6 +23,7 @@ def predict(
     ] = None,
     smiles: options.Smiles = None,
     skip_invalid: options.SkipInvalid = False,
+    part: options.Part = None,
     masks: Annotated[bool, typer.Option("--masks", help="Add the masks: for every layer a number per node.")] = False,
     device: options.Device = "auto",
     data_dir: options.DataDir = None,
@@ -36,6 +37,8 @@ def predict(
     [b]Example:[/b] softmask predict mutag.safetensors MUTAG --masks --out predictions.jsonl
 
     [b]Example:[/b] softmask predict logs.safetensors new.csv --smiles smiles --out predictions.csv
+
+    [b]Example:[/b] softmask predict mu.safetensors qm9 --part test --out test.csv
     """
     if out is not None and out.suffix.lower() not in FORMATS:
         raise SettingError(f"cannot tell the format of {out}: use one of {', '.join(FORMATS)}")
@@ -44,14 +47,17 @@ def predict(
     import warnings
 
     from softmask import load_model
-    from softmask.cli.dataset import open_dataset
+    from softmask.cli.dataset import open_dataset, part_of
     from softmask.data.features import UnseenFeatureWarning
 
     loaded = load_model(model, device)
     store, table = open_dataset(data, data_dir, smiles, skip_invalid=skip_invalid)
+    if table is not None and part is not None:
+        raise SettingError("--part is for sets that the model was trained on, not for tables")
+    numbers = part_of(loaded, store, part).tolist()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UnseenFeatureWarning)
-        rows = _rows(loaded, store, masks)
+        rows = _rows(loaded, store if part is None else store.select(numbers), numbers, masks)
     if table is not None:
         rows = _by_row(rows, table)
     for warning in caught:
@@ -64,13 +70,15 @@ def predict(
     print(f"wrote {len(rows)} predictions to {out}", file=sys.stderr)
 
 
-def _rows(loaded: Any, store: Any, with_masks: bool) -> list[dict[str, Any]]:
+def _rows(loaded: Any, store: Any, numbers: list[int], with_masks: bool) -> list[dict[str, Any]]:
     import torch
 
     from softmask.explain.masks import node_masks
 
     names = store.info.get("names")
-    rows: list[dict[str, Any]] = [{"graph": g} | ({"name": names[g]} if names else {}) for g in range(len(store))]
+    rows: list[dict[str, Any]] = [
+        {"graph": number} | ({"name": names[g]} if names else {}) for g, number in enumerate(numbers)
+    ]
     found = loaded.run(store)
     names = loaded.trained_.targets
     if found.probabilities is not None:

@@ -1,5 +1,6 @@
-"""A progress bar over epochs on the terminal; nothing where the output is piped."""
+"""A progress bar over epochs on the terminal; where the output is piped, nothing or a line a minute."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -36,6 +37,29 @@ def epoch_bar(what: str, epochs: int) -> Iterator[Callable[[int, Callable[[], st
             if not progress.disable and (epoch == epochs or monotonic() - shown > 0.2):
                 shown = monotonic()
                 progress.update(task, completed=epoch, note=note())
+
+        yield update
+
+
+@contextmanager
+def epoch_log(what: str, epochs: int) -> Iterator[Callable[[int], None]]:
+    """Gives a function to call after every epoch: a bar on the terminal; a line a minute where the output is piped.
+
+    For trainings that run for long where nobody watches: the log says how far they came, and how fast.
+    """
+    with epoch_bar(what, epochs) as bar:
+        first, begin, told = 0, 0.0, 0.0
+
+        def update(epoch: int) -> None:
+            nonlocal first, begin, told
+            bar(epoch, lambda: "")
+            now = monotonic()
+            if not first:  # it had to compile
+                first, begin, told = epoch, now, now - 60
+            if now - told >= 60 and not sys.stderr.isatty():
+                told = now
+                speed = f", {(now - begin) / (epoch - first):.2f} s an epoch" if epoch > first else ""
+                print(f"{what}: epoch {epoch} of {epochs}{speed}", file=sys.stderr, flush=True)
 
         yield update
 

@@ -1,5 +1,6 @@
 """softmask reproduce"""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,18 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version, a minute on a CPU; not the paper's.")
     ] = False,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="table2: so many epochs instead of the recipe's; the table says so.", min=1),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="table2: end the training after so many minutes; what there is by then is written, and the same "
+            "command goes on.",
+            min=0,
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("results"),
     device: options.Device = "auto",
     data_dir: options.DataDir = None,
@@ -43,6 +56,8 @@ def reproduce(
     GPU and hours; --quick is a small one that shows how it works, and whose numbers mean nothing.
 
     [b]Example:[/b] softmask reproduce table1 --set MUTAG
+
+    [b]Example:[/b] softmask reproduce table2 --variant geometric --minutes 20
     """
     if what not in _WHAT:
         raise SettingError(f"there is no recipe {what!r}; there is {', '.join(_WHAT)}")
@@ -52,13 +67,15 @@ def reproduce(
         raise SettingError("--model belongs to baselines")
     if sets and what not in ("table1", "baselines", "figure3"):
         raise SettingError("--set belongs to table1, baselines and figure3")
+    if (epochs is not None or minutes is not None) and what != "table2":
+        raise SettingError("--epochs and --minutes belong to table2")
     out = out / "quick" if quick else out
     if what in ("table1", "all"):
         _table1(sets or [], variants or [], quick, out, device, data_dir)
     if what in ("baselines", "all"):
         _baselines(sets or [], systems or [], quick, out, device, data_dir)
     if what in ("table2", "all"):
-        _table2(variants or [], quick, out, device, data_dir)
+        _table2(variants or [], quick, epochs, minutes, out, device, data_dir)
     if what in ("figure3", "all"):
         _figure3(sets or [], quick, out, device, data_dir)
     for figure in _MASKS if what == "all" else (what,):
@@ -67,8 +84,6 @@ def reproduce(
 
 
 def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
-    import sys
-
     from softmask.cli.study import run_study
     from softmask.data.catalog import open_data
     from softmask.paper.table1 import cells, markdown
@@ -84,8 +99,6 @@ def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device
 
 
 def _baselines(sets: list[str], systems: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
-    import sys
-
     from softmask.cli.study import run_study
     from softmask.data.catalog import open_data
     from softmask.paper.baselines import cells, markdown
@@ -160,21 +173,49 @@ def _masks(figure: str, quick: bool, out: Path, device: str, data_dir: Path | No
     _write(markdown(records), place / "masks.md")
 
 
-def _table2(variants: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
-    from softmask.cli.progress import epoch_bar
+def _table2(
+    variants: list[str],
+    quick: bool,
+    epochs: int | None,
+    minutes: float | None,
+    out: Path,
+    device: str,
+    data_dir: Path | None,
+) -> None:
+    from time import monotonic
+
+    from softmask.cli.progress import epoch_log
     from softmask.cli.study import resumable
     from softmask.data.catalog import open_data
     from softmask.device import pick_device
+    from softmask.errors import StudyInterrupted
     from softmask.paper.table2 import markdown, rows
 
-    wanted = rows(quick, variants)
+    end = None if minutes is None else monotonic() + 60 * minutes
+
+    def late() -> bool:
+        return end is not None and monotonic() > end
+
+    wanted = rows(quick, variants, epochs)
     picked, store = str(pick_device(device)), open_data("qm9-sample" if quick else "qm9", data_dir)
-    for row in wanted:
-        if row.done(store, out):
-            continue
-        with resumable(out) as stop, epoch_bar(f"QM9, {row.variant}", row.settings.epochs) as bar:
-            row.run(store, out, picked, lambda epoch, metrics: bar(epoch, lambda: "") or stop.asked)
-    _write(markdown(out), out / "table2.md")
+    trained = False
+    try:
+        for row in wanted:
+            if (late() and trained) or row.done(store, out):
+                continue
+            trained = True
+            with resumable(out) as stop, epoch_log(f"QM9, {row.variant}", row.settings.epochs) as bar:
+                try:
+                    row.run(*(store, out, picked), lambda epoch, metrics: bar(epoch) or stop.asked or late())
+                except StudyInterrupted:
+                    if stop.asked:
+                        raise
+    finally:
+        # Also of what was cut: its record says how far it came.
+        if any(row.path(out).is_file() for row in wanted):
+            _write(markdown(out), out / "table2.md")
+    if late():
+        print(f"the time is up; {out} keeps what was trained, and the same command goes on", file=sys.stderr)
 
 
 def _write(text: str, path: Path) -> None:

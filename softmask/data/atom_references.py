@@ -20,19 +20,23 @@ def atom_masses(store: GraphStore) -> Tensor:
     return _elements(store) @ torch.tensor([MASSES[name] for name in ELEMENTS], dtype=torch.float64)
 
 
-def element_counts(store: GraphStore) -> Tensor:
-    """``[molecules, elements]`` float64: how many atoms of each element there are."""
-    return _sums(store, _elements(store))
+def element_counts(store: GraphStore, shown: Tensor | None = None) -> Tensor:
+    """``[molecules, elements]`` float64: how many atoms of each element there are, of those `shown` (1 or 0 each)."""
+    return _sums(store, _shown(store, shown) * _elements(store))
 
 
-def element_extents(store: GraphStore) -> Tensor:
-    """``[molecules, elements]`` float64: the squared distances from the centre of mass, summed by element."""
+def element_extents(store: GraphStore, shown: Tensor | None = None) -> Tensor:
+    """``[molecules, elements]`` float64: the squared distances from the centre of mass, summed by element.
+
+    Only atoms that are `shown` (1 or 0 each) have mass and count.
+    """
     if store.pos is None:
         raise DataError("these molecules have no positions")
-    mass, pos = atom_masses(store).unsqueeze(1), store.pos.double()
-    centre = _sums(store, mass * pos) / _sums(store, mass)
+    there = _shown(store, shown)
+    mass, pos = there * atom_masses(store).unsqueeze(1), store.pos.double()
+    centre = _sums(store, mass * pos) / _sums(store, mass).clamp(min=1e-12)
     square = (pos - centre[store.batch]).square().sum(dim=1, keepdim=True)
-    return _sums(store, _elements(store) * square)
+    return _sums(store, there * _elements(store) * square)
 
 
 COLUMNS = {"elements": element_counts, "extents": element_extents}
@@ -76,6 +80,13 @@ def _elements(store: GraphStore) -> Tensor:
     if store.node_attr is None or store.node_attr.size(1) != len(NODE_FEATURES):
         raise DataError("these graphs are not molecules: their nodes have no elements")
     return store.node_attr[:, : len(ELEMENTS)].double()
+
+
+def _shown(store: GraphStore, shown: Tensor | None) -> Tensor:
+    """``[atoms, 1]`` float64."""
+    if shown is None:
+        return torch.ones(store.num_nodes, 1, dtype=torch.float64, device=store.device)
+    return shown.to(store.device, torch.float64).reshape(-1, 1)
 
 
 def _sums(store: GraphStore, x: Tensor) -> Tensor:

@@ -23,11 +23,14 @@ class EdgeFeatures:
     Args:
         values: the known labels of each column.
         mean, std: for each attribute.
+        relative: whether an attribute is divided by the largest of its graph first: a bond's length by that of the
+            longest bond of the molecule, as the paper has it.
     """
 
     values: tuple[tuple[int, ...], ...] = ()
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    relative: bool = False
 
     @classmethod
     def of(cls, store: GraphStore) -> "EdgeFeatures":
@@ -74,7 +77,8 @@ class EdgeFeatures:
         if self.mean:
             assert store.edge_attr is not None
             mean, std = (torch.tensor(v, dtype=torch.float64, device=store.device) for v in (self.mean, self.std))
-            parts.append(((store.edge_attr.double() - mean) / std).float())
+            table = _by_largest(store) if self.relative else store.edge_attr.double()
+            parts.append(((table - mean) / std).float())
         return torch.cat(parts, dim=1)
 
     def _hot(self, store: GraphStore, known: tuple[int, ...], label: Tensor) -> Tensor:
@@ -104,6 +108,7 @@ class EdgeFeatures:
                 values=tuple(tuple(int(v) for v in column) for column in fields["values"]),
                 mean=tuple(float(v) for v in fields["mean"]),
                 std=tuple(float(v) for v in fields["std"]),
+                relative=bool(fields.get("relative", False)),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FeatureError(f"not a description of edge features: {error!r}") from None
@@ -115,3 +120,12 @@ class EdgeFeatures:
         if made.channels < 1 or not all(0 < s < float("inf") for s in made.std):
             raise FeatureError("edges must have at least one feature, and deviations be positive")
         return made
+
+
+def _by_largest(store: GraphStore) -> Tensor:
+    """The attributes of all edges, each divided by the largest of its graph if that is above 0."""
+    assert store.edge_attr is not None
+    table, graph = store.edge_attr.double(), store.batch[store.edges()[1]]
+    largest = table.new_zeros(store.num_graphs, table.size(1))
+    largest.scatter_reduce_(0, graph.unsqueeze(1).expand_as(table), table, "amax")
+    return table / torch.where(largest > 0, largest, 1)[graph]

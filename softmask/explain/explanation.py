@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from softmask.data.convert import as_store
 from softmask.data.store import GraphStore
-from softmask.explain.importance import largest_one, node_importance
+from softmask.explain.importance import all_pairs, largest_one, node_importance
 from softmask.explain.masks import node_masks
 from softmask.explain.subgraph import nodes_of
 from softmask.fleet.predict import consecutive
@@ -80,6 +80,8 @@ def explain(model: Any, graphs: Any, reduction: str = "mean") -> list[Explanatio
     table = node_masks([torch.from_numpy(np.concatenate(layer)) for layer in layers], reduction).double()
     on_host = store.to("cpu")
     neighbours, batch, _ = consecutive(on_host, 0, store.num_graphs)
+    if model.trained_.geometric is not None:
+        neighbours = all_pairs(on_host)
     weight = node_importance(table, neighbours, model.trained_.model.jk, batch)
     importance = largest_one(weight, batch, store.num_graphs)
     cuts = on_host.node_ptr[1:-1].numpy()

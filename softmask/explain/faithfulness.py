@@ -6,7 +6,6 @@ that is a sum. A mean still counts it, so there it is the prediction on the grap
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +17,7 @@ from softmask.data.store import GraphStore
 from softmask.device import pick_device
 from softmask.errors import SettingError
 from softmask.explain.explanation import Explanation
-
-# Enough nodes to keep a device busy, few enough for any memory.
-_NODES = 32768
+from softmask.fleet.predict import runs
 
 
 @torch.no_grad()
@@ -42,12 +39,21 @@ def predict_kept(model: Any, graphs: Any, keep: Sequence[np.ndarray], masks_anew
     store, trained = as_store(graphs), model.trained_
     chosen = torch.from_numpy(_table(keep, store.sizes.tolist()))
     network = trained.model.to(pick_device(model.device)).eval()
-    edge_x = None if trained.edge_features is None else trained.edge_features(store)
-    x, ends = trained.features(store), torch.stack(store.edges())
-    x, ends, chosen, batch = (t.to(next(network.parameters()).device) for t in (x, ends, chosen, store.batch))
+    x, edge_x, atoms = trained.inputs(store)
+    of_nodes = {} if atoms is None else {"pos": atoms.pos, "mass": atoms.mass.to(atoms.pos.dtype)}
+    of_edges = {"edge_attr": edge_x, "edge_kind": None if atoms is None else atoms.kind}
+    given = {name: t for name, t in of_edges.items() if t is not None}
+    device, base = next(network.parameters()).device, None
+    if trained.geometric is not None:  # of the atoms that stay
+        base = torch.stack([trained.geometric.reference(store.to("cpu"), stays) for stays in chosen.t()], dim=1)
+    x, ends, chosen, batch = (t.to(device) for t in (x, torch.stack(store.edges()), chosen, store.batch))
     said: list[np.ndarray] = []
-    for (first, last), nodes, edges in _parts(store):
-        whole = _Subgraph(x[nodes], ends[:, edges] - nodes.start, batch[nodes] - first, _rows(edge_x, edges, x.device))
+    for (first, last), nodes, edges in _parts(store, device, atoms is not None):
+        whole = _Subgraph(
+            *(x[nodes], ends[:, edges] - nodes.start, batch[nodes] - first),
+            of_nodes={name: t[nodes].to(device) for name, t in of_nodes.items()},
+            of_edges={name: t[edges].to(device) for name, t in given.items()},
+        )
         masks = whole(network, last - first, return_masks=True)[1]
         outs = []
         for stays in chosen[nodes].t():
@@ -55,7 +61,7 @@ def predict_kept(model: Any, graphs: Any, keep: Sequence[np.ndarray], masks_anew
                 outs.append(whole.induced(stays)(network, last - first))
             else:
                 outs.append(whole(network, last - first, masks=[m * stays.unsqueeze(1) for m in masks]))
-        said.append(_in_units(model, torch.stack(outs, dim=1)))
+        said.append(_in_units(model, torch.stack(outs, dim=1), None if base is None else base[first:last]))
     return list(np.concatenate(said))
 
 
@@ -72,6 +78,23 @@ def threshold_curve(model: Any, explanations: Sequence[Explanation], thresholds:
     """
     limits = np.asarray(thresholds, dtype=np.float64).reshape(-1, 1)
     return predict_kept(model, [e.data for e in explanations], [e.importance >= limits for e in explanations])
+
+
+def shut_one(model: Any, explanations: Sequence[Explanation]) -> list[np.ndarray]:
+    """How the prediction changes when one node alone is shut out, for every node: for small graphs.
+
+    Args:
+        model: the estimator that was explained.
+        explanations: of :func:`explain`.
+
+    Returns:
+        For each graph ``[nodes, classes or targets]``: the prediction without the node less that with all nodes.
+    """
+    most = max(len(e.importance) for e in explanations)
+    # The first choice keeps all; behind the last node of a smaller graph nothing is shut.
+    keep = [~np.eye(most + 1, len(e.importance), k=-1, dtype=bool) for e in explanations]
+    said = predict_kept(model, [e.data for e in explanations], keep)
+    return [s[1 : len(e.importance) + 1] - s[:1] for s, e in zip(said, explanations)]
 
 
 def removal_curve(model: Any, explanations: Sequence[Explanation], shares: Sequence[float]) -> np.ndarray:
@@ -109,35 +132,31 @@ def _rest(importance: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 
 class _Subgraph(NamedTuple):
-    """Some graphs as the network takes them: input, edges, graph of each node, and what the edges carry."""
+    """Some graphs as the network takes them: input, edges, graph of each node, and what else nodes and edges have."""
 
     x: Tensor
     edge_index: Tensor
     batch: Tensor
-    edge_attr: Tensor | None
+    of_nodes: dict[str, Tensor]
+    of_edges: dict[str, Tensor]
 
     def __call__(self, network: Any, graphs: int, **options: Any) -> Any:
-        return network(self.x, self.edge_index, self.batch, graphs, edge_attr=self.edge_attr, **options)
+        return network(self.x, self.edge_index, self.batch, graphs, **self.of_nodes, **self.of_edges, **options)
 
     def induced(self, stays: Tensor) -> "_Subgraph":
         """The same on the nodes that stay."""
         inner = stays[self.edge_index].all(dim=0)
         number = stays.cumsum(0) - 1
-        carried = None if self.edge_attr is None else self.edge_attr[inner]
-        return _Subgraph(self.x[stays], number[self.edge_index[:, inner]], self.batch[stays], carried)
+        of_nodes = {name: t[stays] for name, t in self.of_nodes.items()}
+        of_edges = {name: t[inner] for name, t in self.of_edges.items()}
+        return _Subgraph(self.x[stays], number[self.edge_index[:, inner]], self.batch[stays], of_nodes, of_edges)
 
 
-def _parts(store: GraphStore) -> Iterator[tuple[tuple[int, int], slice, slice]]:
-    """Runs of graphs of about _NODES nodes each: first graph and the one behind the last, their nodes, their edges."""
-    node_ptr, row_ptr = store.node_ptr.cpu().numpy(), store.row_ptr.cpu().numpy()
-    cuts = np.flatnonzero(np.diff(node_ptr[:-1] // _NODES)) + 1
-    for first, last in pairwise([0, *cuts.tolist(), store.num_graphs]):
-        nodes = slice(int(node_ptr[first]), int(node_ptr[last]))
-        yield (first, last), nodes, slice(int(row_ptr[nodes.start]), int(row_ptr[nodes.stop]))
-
-
-def _rows(values: Tensor | None, rows: slice, device: torch.device) -> Tensor | None:
-    return None if values is None else values[rows].to(device)
+def _parts(store: GraphStore, device: torch.device, paired: bool) -> Iterator[tuple[tuple[int, int], slice, slice]]:
+    """Runs of graphs: first graph and the one behind the last, their nodes, their edges."""
+    for first, last in runs(store, device, paired):
+        nodes = slice(int(store.node_ptr[first]), int(store.node_ptr[last]))
+        yield (first, last), nodes, slice(int(store.row_ptr[nodes.start]), int(store.row_ptr[nodes.stop]))
 
 
 def _table(keep: Sequence[np.ndarray], sizes: list[int]) -> np.ndarray:
@@ -153,8 +172,8 @@ def _table(keep: Sequence[np.ndarray], sizes: list[int]) -> np.ndarray:
     return np.concatenate(parts, axis=1).T.astype(bool)
 
 
-def _in_units(model: Any, out: Tensor) -> np.ndarray:
-    """The network's output ``[graphs, choices, outputs]`` as probabilities or targets."""
-    values, probabilities = model._read(out.flatten(0, 1).double().cpu())
+def _in_units(model: Any, out: Tensor, base: Tensor | None) -> np.ndarray:
+    """The network's output ``[graphs, choices, outputs]``, and what it need not learn, as probabilities or targets."""
+    values, probabilities = model._read(out.flatten(0, 1).double().cpu(), None if base is None else base.flatten())
     read = values if probabilities is None else probabilities
     return np.asarray(read).reshape(out.size(0), out.size(1), -1)

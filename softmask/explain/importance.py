@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from softmask.data.store import GraphStore
 from softmask.ops import Neighbours, as_neighbours, neighbour_sum
 
 
@@ -24,7 +25,9 @@ def node_importance(
     the number of walks, and falls with every move, which passes two masks, whatever the masks say. The importance is
     therefore its ratio to the weight that the node would have if in each layer all nodes of its graph had the same
     mask, their mean: above 1 where the masks favour the node's K-hop substructure, below 1 where they shut it out, and
-    the same for all nodes where the masks tell none from another.
+    the same for all nodes where the masks tell none from another. Where a layer sums over all pairs of nodes
+    (:class:`~softmask.nn.GeometricSoftMaskConv`), all other nodes are neighbours (:func:`all_pairs`); how far away they
+    are is left out, like the matrices.
 
     Args:
         masks: ``[nodes, layers]``, as :func:`~softmask.explain.node_masks` gives them.
@@ -53,6 +56,16 @@ def walk_weights(masks: Tensor, neighbours: Neighbours, jk: bool = False, batch:
         weight = both * (weight + neighbour_sum(weight, neighbours, both))
         read = read + weight
     return read if jk else weight
+
+
+def all_pairs(store: GraphStore) -> Neighbours:
+    """Every node of a graph as a neighbour of every other, as the layers of a geometric model take them."""
+    sizes, batch = store.sizes, store.batch
+    first = (sizes**2).cumsum(0) - sizes**2
+    begin, wide = store.node_ptr[:-1][batch], sizes[batch]
+    start = first[batch] + (torch.arange(store.num_nodes) - begin) * wide
+    col = torch.arange(int((sizes**2).sum())) - torch.repeat_interleave(start, wide)
+    return Neighbours(start, start + wide, col, begin)
 
 
 def largest_one(values: Tensor, batch: Tensor, graphs: int) -> Tensor:

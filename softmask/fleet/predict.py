@@ -1,20 +1,27 @@
 """One trained model over all graphs of a store, in their order."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from softmask.data.atoms import Atoms
 from softmask.data.store import GraphStore
 from softmask.fleet.edges import StoreEdges
-from softmask.nn import SoftMaskGNN
+from softmask.nn import GeometricSoftMaskGNN, SoftMaskGNN
 from softmask.ops import Neighbours
 
-# Enough nodes to keep a device busy, few enough for any memory.
-_NODES = 32768
+# Enough nodes to keep a device busy, few enough for any memory; fewer where all pairs of a graph's nodes have vectors.
+_NODES, _PAIRED, _PAIRED_CUDA = 32768, 1024, 8192
 
 
 @torch.no_grad()
 def predict(
-    model: SoftMaskGNN, store: GraphStore, x: Tensor, edge_x: Tensor | None = None
+    model: SoftMaskGNN | GeometricSoftMaskGNN,
+    store: GraphStore,
+    x: Tensor,
+    edge_x: Tensor | None = None,
+    atoms: Atoms | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """Outputs ``[graphs, outputs]`` and the masks of every layer ``[nodes, 1 or hidden]``, in the store's order.
 
@@ -23,21 +30,26 @@ def predict(
         store: the graphs.
         x: the input of all their nodes.
         edge_x: what their edges carry, ``[edges, channels]`` in the order of ``col``, if the model looks at them.
+        atoms: where their nodes are, for a geometric model.
     """
     device = next(model.parameters()).device
     store, x = store.to(device), x.to(device)
     edges = None if edge_x is None else StoreEdges.of(store, edge_x.to(device))
+    atoms = None if atoms is None else Atoms(*(t.to(device) for t in atoms))
     was_training = model.training
     model.eval()
     outs: list[Tensor] = []
     masks: list[list[Tensor]] = []
-    for first, last in _runs(store.node_ptr.tolist()):
+    for first, last in runs(store, device, isinstance(model, GeometricSoftMaskGNN)):
         neighbours, batch, nodes = consecutive(store, first, last)
-        table = None
+        graph: Tensor | Neighbours = neighbours
+        given: dict[str, Any] = {}
         if edges is not None:
             assert neighbours.base is not None
-            table = edges.table(store, neighbours.start, neighbours.end, neighbours.base)
-        out, used = model(x[nodes], neighbours, batch, batch_size=last - first, return_masks=True, edge_attr=table)
+            given["edge_attr"] = edges.table(store, neighbours.start, neighbours.end, neighbours.base)
+        if atoms is not None:
+            graph, given = _in_space(store, neighbours, nodes, atoms)
+        out, used = model(x[nodes], graph, batch, batch_size=last - first, return_masks=True, **given)
         outs.append(out)
         masks.append(used)
     model.train(was_training)
@@ -58,11 +70,33 @@ def consecutive(store: GraphStore, first: int, last: int) -> tuple[Neighbours, T
     return neighbours, batch, slice(begin, end)
 
 
-def _runs(node_ptr: list[int]) -> list[tuple[int, int]]:
-    """Runs of consecutive graphs with about _NODES nodes each, at least one graph."""
-    runs, first = [], 0
+def runs(store: GraphStore, device: torch.device, paired: bool = False) -> list[tuple[int, int]]:
+    """Runs of consecutive graphs, from one to another (excluded), that go through a model at once; one graph or more.
+
+    Args:
+        store: the graphs.
+        device: of the model.
+        paired: whether the model has vectors for all pairs of a graph's nodes.
+    """
+    most = _NODES if not paired else _PAIRED_CUDA if device.type == "cuda" else _PAIRED
+    node_ptr = store.node_ptr.tolist()
+    found, first = [], 0
     for g in range(1, len(node_ptr)):
-        if g == len(node_ptr) - 1 or node_ptr[g + 1] - node_ptr[first] > _NODES:
-            runs.append((first, g))
+        if g == len(node_ptr) - 1 or node_ptr[g + 1] - node_ptr[first] > most:
+            found.append((first, g))
             first = g
-    return runs
+    return found
+
+
+def _in_space(
+    store: GraphStore, neighbours: Neighbours, nodes: slice, atoms: Atoms
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The bonds of consecutive nodes as an ``edge_index``, and what else a geometric model takes of them."""
+    pos, kind, mass = atoms
+    edges = slice(int(store.row_ptr[nodes.start]), int(store.row_ptr[nodes.stop]))
+    degree = neighbours.end - neighbours.start
+    target = torch.repeat_interleave(torch.arange(len(degree), device=store.device), degree)
+    assert neighbours.base is not None
+    source = store.col[edges].long() + neighbours.base[target]
+    given = {"pos": pos[nodes], "edge_kind": kind[edges], "mass": mass[nodes].to(pos.dtype)}
+    return torch.stack([source, target]), given

@@ -52,6 +52,8 @@ class GeometricSoftMaskGNN(torch.nn.Module):
 
     # What a fleet that computes in half precision leaves in float32.
     full_precision = ("head", "head_dipole")
+    # All layers are read out.
+    jk = True
     select: Tensor
     offset: Tensor
 

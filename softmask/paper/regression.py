@@ -2,44 +2,36 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import Module
 
-from softmask.data.atom_references import atom_masses, subtract_references
+from softmask.data.atom_references import subtract_references
+from softmask.data.atoms import Atoms
+from softmask.data.bonds import BOND_KINDS
+from softmask.data.edge_features import EdgeFeatures
 from softmask.data.features import Features
+from softmask.data.qm9 import TARGETS
 from softmask.data.splits import holdout
 from softmask.data.store import GraphStore
-from softmask.errors import DataError, SettingError, StudyInterrupted
-from softmask.fleet import OnEpoch, Replica, train_in_waves
+from softmask.errors import SettingError, StudyInterrupted
+from softmask.estimator import load_model
+from softmask.fleet import History, OnEpoch, Replica, train_in_waves
 from softmask.fleet.pairs import StorePairs
-from softmask.nn import VARIANTS, GeometricSoftMaskGNN, SoftMaskGNN
+from softmask.fleet.precision import precision_name
+from softmask.model_file import TrainedModel, save_model
+from softmask.nn import GeometricSoftMaskGNN, SoftMaskGNN
 from softmask.nn.geometric_gnn import select
+from softmask.study.geometric import Geometric
 from softmask.study.provenance import provenance
 from softmask.study.record import read_json, write_json
 from softmask.study.settings import Settings
 
-BOND_KINDS = (1, 2, 3, 12)
-
-
-def bond_features(store: GraphStore) -> Tensor:
-    """What the paper gives the layers of a bond: its kind, one-hot, and its length by the longest of the molecule."""
-    kinds = _kinds(store)
-    assert store.edge_attr is not None
-    _, target = store.edges()
-    graph = store.batch[target]
-    longest = torch.zeros(store.num_graphs).scatter_reduce(0, graph, store.edge_attr[:, 0].float(), "amax")
-    return torch.cat([kinds, (store.edge_attr[:, 0].float() / longest[graph]).unsqueeze(1)], dim=1)
-
-
-def _kinds(store: GraphStore) -> Tensor:
-    """The kinds of bonds, one-hot."""
-    if store.edge_label is None or store.edge_attr is None:
-        raise DataError("these graphs have no bond kinds and lengths; Table 2 is about QM9 (softmask data get qm9)")
-    return (store.edge_label[:, :1] == torch.tensor(BOND_KINDS)).float()
+BONDS = EdgeFeatures(values=(tuple(BOND_KINDS.values()),), mean=(0.0,), std=(1.0,), relative=True)
+"""What the paper gives the layers of a bond: its kind, one-hot, and its length by the longest of the molecule."""
 
 
 def _constant_mae(store: GraphStore, train: np.ndarray, test: np.ndarray) -> list[float]:
@@ -56,12 +48,14 @@ class Lesson(NamedTuple):
         store: the graphs, with the targets as they are learned.
         buffers: for each target, the buffers of its replica.
         options: of the fleet.
+        geometric: for each target, what its model has beside its settings, if it sees where the atoms are.
         about: for the record.
     """
 
     store: GraphStore
     buffers: list[dict[str, list[float]]]
     options: dict[str, Any]
+    geometric: list[Geometric | None]
     about: dict[str, Any]
 
 
@@ -73,36 +67,34 @@ class Regression:
         variant: ``smg-jk`` or ``m-smg-jk``.
         settings: of the model.
         ratios: of the training, validation and test part.
+        whole: the epochs of the recipe, where the settings may have fewer.
         seed: of the split and of the weights.
     """
 
     variant: str
     settings: Settings
     ratios: tuple[float, ...]
+    whole: int
     seed: int = 0
 
     def path(self, out: Path) -> Path:
         """Its record."""
         return out / "table2" / f"{self.variant}-seed{self.seed}.json"
 
-    def model(self, in_channels: int) -> Module:
+    def model_path(self, out: Path, target: str) -> Path:
+        """The model that is kept for a target."""
+        return self.path(out).with_suffix("") / f"{target}.safetensors"
+
+    def model(self, features: Features) -> SoftMaskGNN | GeometricSoftMaskGNN:
         """A model with fresh weights."""
-        s = self.settings
-        return SoftMaskGNN(
-            *(in_channels, s.hidden, s.layers, 1),
-            readout=s.readout,
-            dropout=s.dropout,
-            head="regressor",
-            edge_channels=len(BOND_KINDS) + 1,
-            **VARIANTS[self.variant],
-        )
+        return self.settings.build(features, 1, "regression", BONDS)
 
     def about(self) -> dict[str, Any]:
         """What its record says of how it was made, beside the data."""
         return {"settings": self.settings.to_json()}
 
     def done(self, store: GraphStore, out: Path) -> bool:
-        """Whether its record is there; one that was made otherwise is refused, since it is not this row's."""
+        """Whether its record is there and whole; one that was made otherwise is refused, since it is not this row's."""
         path = self.path(out)
         if not path.is_file():
             return False
@@ -111,22 +103,29 @@ class Regression:
             raise SettingError(
                 f"{path} was made with other {' and '.join(changed)}; move it away, or give another folder with --out"
             )
-        return True
+        return not record.get("cut", False)
 
     def lesson(self, store: GraphStore, train: np.ndarray) -> Lesson:
         """What its fleet is to learn, given the training molecules."""
-        options = {"loss": "mse", "edge_x": bond_features(store)}
-        return Lesson(store, [{} for _ in store.info["targets"]], options, {})
+        targets = store.info["targets"]
+        return Lesson(
+            store, [{} for _ in targets], {"loss": "mse", "edge_x": BONDS(store)}, [None for _ in targets], {}
+        )
 
     def run(self, store: GraphStore, out: Path, device: str, on_epoch: OnEpoch | None = None) -> None:
-        """Trains a model for each target and writes their record; goes on from a snapshot if there is one."""
+        """Trains a model for each target, keeps the best by validation, and writes their record.
+
+        It goes on from a snapshot if there is one. Where `on_epoch` ends it before its last epoch, the record and the
+        models are those of the epochs so far, the record says that it was cut, and :class:`StudyInterrupted` is raised.
+        """
         s, names = self.settings, store.info["targets"]
         features = Features.of(store)
-        train, validation, test = holdout(store.num_graphs, self.ratios, self.seed)
+        parts = dict(zip(("train", "validation", "test"), holdout(store.num_graphs, self.ratios, self.seed)))
+        train, scored = parts["train"], {name: parts[name] for name in ("validation", "test")}
         lesson = self.lesson(store, train)
         replicas = [
             Replica(
-                *((self.seed * 1000 + column) % 2**32, train, {"validation": validation, "test": test}),
+                *((self.seed * 1000 + column) % 2**32, train, scored),
                 lr=s.lr,
                 decay=s.decay,
                 decay_every=s.decay_every,
@@ -136,41 +135,121 @@ class Regression:
             for column, buffers in enumerate(lesson.buffers)
         ]
         path = self.path(out)
-        snapshots = path.with_suffix("")
+        snapshots = path.with_suffix("") / "snapshots"
         snapshots.mkdir(parents=True, exist_ok=True)
-        history, _, _ = train_in_waves(
-            *(lambda: self.model(features.channels), lesson.store, features(store), replicas, s.epochs),
+        ticks: list[float] = []
+
+        def tick(epoch: int, metrics: dict[str, Tensor]) -> bool | None:
+            ticks.append(monotonic())
+            return None if on_epoch is None else on_epoch(epoch, metrics)
+
+        history, mean, std = train_in_waves(
+            *(lambda: self.model(features), lesson.store, features(store), replicas, s.epochs),
             batch_size=s.batch_size,
-            on_epoch=on_epoch,
+            keep="validation",
+            on_epoch=tick,
             device=device,
             snapshots=snapshots,
             **lesson.options,
         )
-        if history.interrupted:
+        if len(history.weights) < len(names) or (history.interrupted and _epochs(path) > history.epochs):
+            # Cut before all targets had begun, or sooner than an earlier try whose snapshot is gone.
             raise StudyInterrupted
-        # An epoch without a finite error is never the best.
-        errors = history.metric["validation"]
-        epoch = np.where(np.isfinite(errors), errors, np.inf).argmin(axis=1)
-        rows = np.arange(len(names))
+        digest = store.content_hash()
+        scales = list(zip(mean.tolist(), std.tolist()))
+        errors = self._keep(store, digest, features, lesson, history, scales, scored, out, device)
         record = {
             "data": store.info.get("name"),
-            "data_hash": store.content_hash(),
+            "data_hash": digest,
             "variant": self.variant,
             **self.about(),
             **lesson.about,
-            "parts": [len(train), len(validation), len(test)],
-            "constant_mae": dict(zip(names, _constant_mae(lesson.store, train, test))),
-            "epoch": dict(zip(names, (epoch + 1).tolist())),
-            "test_mae": dict(zip(names, history.metric["test"][rows, epoch].tolist())),
-            "validation_mae": dict(zip(names, history.metric["validation"][rows, epoch].tolist())),
-            "curves": {part: history.metric[part].tolist() for part in ("validation", "test")},
+            "epochs": {"trained": history.epochs, "of": self.whole},
+            "cut": history.interrupted,
+            # Of this process, without its first epoch, which compiles.
+            "seconds_an_epoch": (ticks[-1] - ticks[0]) / (len(ticks) - 1) if len(ticks) > 1 else None,
+            "parts": [len(ids) for ids in parts.values()],
+            "constant_mae": dict(zip(names, _constant_mae(lesson.store, train, parts["test"]))),
+            "epoch": dict(zip(names, history.epoch.tolist())),
+            "test_mae": errors["test"],
+            "validation_mae": errors["validation"],
+            "curves": {part: history.metric[part].tolist() for part in scored},
             "troubles": [str(t) for t in history.troubles],
             "provenance": provenance(seed=self.seed),
         }
         write_json(path, record)
+        if history.interrupted:
+            raise StudyInterrupted
         for file in snapshots.iterdir():
             file.unlink()
         snapshots.rmdir()
+
+    def _keep(
+        self,
+        store: GraphStore,
+        digest: str,
+        features: Features,
+        lesson: Lesson,
+        history: History,
+        scales: list[tuple[list[float], list[float]]],
+        scored: dict[str, np.ndarray],
+        out: Path,
+        device: str,
+    ) -> dict[str, dict[str, float]]:
+        """Writes the models, and gives the errors of these files by part and target: what anyone gets with them."""
+        half = precision_name("auto", torch.device(device)) == "bf16"
+        chosen = {part: store.select(ids) for part, ids in scored.items()}
+        errors: dict[str, dict[str, float]] = {part: {} for part in scored}
+        for column, target in enumerate(store.info["targets"]):
+            state, (mean, std) = history.weights[column], scales[column]
+            with torch.random.fork_rng(devices=[]):
+                model = self.model(features)
+            model.load_state_dict(_as_computed(model, state) if half else state)
+            trained = TrainedModel(
+                task="regression",
+                settings=self.settings,
+                features=features,
+                outputs=1,
+                model=model.eval(),
+                classes=None,
+                mean=tuple(mean),
+                std=tuple(std),
+                summary={
+                    "data": store.info.get("name"),
+                    "data_hash": digest,
+                    "graphs": store.num_graphs - sum(map(len, scored.values())),
+                    "epochs": history.epochs,
+                    "epoch": int(history.epoch[column]),
+                    "interrupted": history.interrupted,
+                    "train_loss": float(history.train_loss[column, -1]),
+                    "seed": self.seed,
+                    "device": device,
+                    "unit": TARGETS[target][0],
+                    "split": {"ratios": list(self.ratios), "seed": self.seed, "graphs": store.num_graphs},
+                },
+                edge_features=BONDS if self.settings.edges else None,
+                targets=[target],
+                geometric=lesson.geometric[column],
+            )
+            path = self.model_path(out, target)
+            save_model(trained, path)
+            kept = load_model(path, device)
+            for part, graphs in chosen.items():
+                assert graphs.y is not None
+                errors[part][target] = float(np.abs(kept.predict(graphs) - graphs.y[:, column].numpy()).mean())
+        return errors
+
+
+def _epochs(path: Path) -> int:
+    """How many epochs an earlier record has; 0 if there is none."""
+    return int(read_json(path)["epochs"]["trained"]) if path.is_file() else 0
+
+
+def _as_computed(model: SoftMaskGNN | GeometricSoftMaskGNN, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights as a fleet computed with them in half precision; in a model file they then take half the bytes."""
+    whole = tuple(f"{name}." for name in model.full_precision)
+    rounded = {name for name, _ in model.named_parameters() if not name.startswith(whole)}
+    return {name: t.bfloat16().float() if name in rounded else t for name, t in state.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,15 +270,9 @@ class GeometricRegression(Regression):
     readouts: dict[str, str]
     references: dict[str, list[str]]
 
-    def model(self, in_channels: int) -> Module:
+    def model(self, features: Features) -> SoftMaskGNN | GeometricSoftMaskGNN:
         """A model with fresh weights; its readout is given by buffers."""
-        s = self.settings
-        return GeometricSoftMaskGNN(
-            *(in_channels, s.hidden, s.layers, len(BOND_KINDS)),
-            multi_channel=VARIANTS[s.variant]["multi_channel"],
-            num_radial=self.num_radial,
-            cutoff=self.cutoff,
-        )
+        return Geometric("sum", self.num_radial, self.cutoff).build(self.settings, features)
 
     def about(self) -> dict[str, Any]:
         """What its record says of how it was made, beside the data."""
@@ -213,10 +286,13 @@ class GeometricRegression(Regression):
         part = rest.y[torch.as_tensor(train)]
         # The fleet learns (y - mean) / std; the length of a dipole is not negative, and zero means zero.
         zero = -part.mean(dim=0) / part.std(dim=0, correction=0)
-        buffers = []
+        buffers, geometric = [], []
         for column, name in enumerate(store.info["targets"]):
             readout = self.readouts[name]
             offset = float(zero[column]) if readout == "dipole" else 0.0
             buffers.append({"select": select(readout).tolist(), "offset": [offset]})
-        pairs = StorePairs.of(store, _kinds(store).argmax(dim=1) + 1, atom_masses(store))
-        return Lesson(rest, buffers, {"loss": self.loss, "pairs": pairs}, {"references": references})
+            linear = (tuple(self.references.get(name, ())), tuple(references.get(name, ())))
+            geometric.append(Geometric(readout, self.num_radial, self.cutoff, *linear))
+        _, kind, mass = Atoms.of(store)
+        options = {"loss": self.loss, "pairs": StorePairs.of(store, kind, mass)}
+        return Lesson(rest, buffers, options, [*geometric], {"references": references})

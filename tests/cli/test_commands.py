@@ -279,3 +279,15 @@ def test_ctrl_c_writes_the_model_as_far_as_it_got(data, tmp_path):
     from softmask import load_model
 
     assert load_model(path).trained_.summary["interrupted"]
+
+
+def test_a_request_to_terminate_ends_a_training_between_epochs():
+    from softmask.cli.interrupt import stop_on_interrupt
+
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_on_interrupt() as stop:
+        assert not stop.asked
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.asked
+        assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -209,7 +209,7 @@ def test_models_that_look_at_edges():
 
 
 def test_many_graphs_are_cut_into_parts(clf, monkeypatch):
-    import softmask.explain.faithfulness as module
+    import softmask.fleet.predict as module
 
     rng = np.random.default_rng(2)
     keep = [rng.random((2, n)) < 0.5 for n in TEST.sizes.tolist()]

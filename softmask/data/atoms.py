@@ -1,0 +1,37 @@
+"""What a model sees of molecules in space beside features and positions: kinds of bonds and masses."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from softmask.data.atom_references import atom_masses
+from softmask.data.bonds import BOND_KINDS
+from softmask.data.store import GraphStore
+from softmask.errors import FeatureError
+
+
+class Atoms(NamedTuple):
+    """Atoms in space.
+
+    Args:
+        pos: ``[atoms, 3]``, in Angstrom.
+        kind: ``[edges]``, the kinds of the bonds, from 1 on, in the order of the store's ``col``.
+        mass: ``[atoms]`` float64, in dalton.
+    """
+
+    pos: Tensor
+    kind: Tensor
+    mass: Tensor
+
+    @classmethod
+    def of(cls, store: GraphStore) -> "Atoms":
+        """Those of a store of molecules in space; refuses any other."""
+        if store.pos is None or store.pos.size(1) != 3:
+            raise FeatureError(
+                "this model sees where atoms are, and these graphs have no positions in space; qm9 and qm9-sample have"
+            )
+        if store.edge_label is None:
+            raise FeatureError(f"this model sees {', '.join(BOND_KINDS)} bonds; the edges of these graphs have no kind")
+        hot = store.edge_label[:, :1] == torch.tensor([*BOND_KINDS.values()], device=store.device)
+        return cls(store.pos, hot.int().argmax(dim=1) + 1, atom_masses(store))
