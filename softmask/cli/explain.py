@@ -10,9 +10,11 @@ import typer
 
 from softmask.atomic import atomic_path, check_writable
 from softmask.cli import options
+from softmask.cli.molecules import atom_table, effects_of, named_targets, one_number, units
 from softmask.errors import SettingError, SoftmaskError
 
 LIMIT = 20
+_AT_ONCE = 400  # graphs
 
 
 def explain(
@@ -24,6 +26,15 @@ def explain(
     svg: Annotated[
         Path | None, typer.Option("--svg", help="Write a picture of each graph into this folder; made if needed.")
     ] = None,
+    atoms: Annotated[
+        Path | None,
+        typer.Option(
+            "--atoms",
+            help="Molecules: write a table of which kinds of atoms the model uses, over all molecules of the part or "
+            "set, as .md, and the same as .json beside it.",
+        ),
+    ] = None,
+    part: options.Part = None,
     smiles: options.Smiles = None,
     skip_invalid: options.SkipInvalid = False,
     graphs: Annotated[
@@ -56,24 +67,34 @@ def explain(
     [b]Example:[/b] softmask explain mutag.safetensors MUTAG --html mutag.html --limit 100
 
     [b]Example:[/b] softmask explain mutag.safetensors MUTAG --svg pictures --graphs 0,5,7
+
+    [b]Example:[/b] softmask explain mu.safetensors qm9 --part test --atoms mu-atoms.md --html mu.html
     """
-    if html is None and svg is None:
+    if html is None and svg is None and atoms is None:
         raise SettingError("nothing to do: give --html PAGE for a page to explore, or --svg FOLDER for pictures")
     if graphs is not None and limit is not None:
         raise SettingError("give --graphs or --limit, not both")
     if reduction not in ("mean", "max", "norm"):
         raise SettingError(f"--reduction {reduction}: use mean, max or norm")
     wanted = None if graphs is None else _numbers(graphs)
-    _check_outputs(html, svg)
+    _check_outputs(html, svg, atoms)
     from softmask import load_model
+    from softmask.cli.dataset import part_of
     from softmask.explain.subject import check_drawable, subjects
 
     loaded = load_model(model, device)
     store = _open(data, data_dir, smiles, skip_invalid, loaded.trained_)
     _check_classes(store, loaded)
+    among = part_of(loaded, store, part)
+    if wanted is not None:
+        _check_numbers(wanted, len(store), data)
+    if atoms is not None:
+        numbers = among.tolist() if wanted is None else wanted
+        atom_table(loaded, store, _explained(loaded, store, numbers, reduction), numbers, model, atoms)
+    if html is None and svg is None:
+        return
     if wanted is None:
-        wanted = _drawn(store, LIMIT if limit is None else limit, seed)
-    _check_numbers(wanted, len(store), data)
+        wanted = _drawn(store, among, LIMIT if limit is None else limit, seed)
     check_drawable(store, wanted, size)
     explained = _explain(loaded, store.select(wanted), reduction)
     if not store.info.get("names"):  # they are called by their number in the whole set
@@ -81,11 +102,12 @@ def explain(
     shown = list(
         _bar(subjects(store, explained, wanted, size, on_trouble=_warn), len(wanted), "placing nodes of graphs")
     )
+    effects = effects_of(loaded, explained, shown)
     if svg is not None:
-        _pictures(store, shown, svg)
+        _pictures(store, shown, svg, named_targets(loaded, store) if one_number(loaded) else None, effects)
         _say(f"wrote {len(shown)} picture{'s' if len(shown) > 1 else ''} to {svg}")
     if html is not None:
-        _page(loaded, store, explained, shown, model, html)
+        _page(loaded, store, explained, shown, effects, model, html)
         _say(f"wrote {html} ({html.stat().st_size / 1e6:.1f} MB) with {len(shown)} of {len(store)} graphs")
 
 
@@ -103,8 +125,15 @@ def _numbers(text: str) -> list[int]:
     return list(found)
 
 
-def _check_outputs(html: Path | None, svg: Path | None) -> None:
+def _check_outputs(html: Path | None, svg: Path | None, atoms: Path | None) -> None:
     """All that could go wrong at the end, before any work is done."""
+    if atoms is not None:
+        if atoms.suffix.lower() != ".md":
+            raise SettingError(f"--atoms {atoms}: the table needs a name that ends in .md")
+        check_writable(atoms)
+        check_writable(atoms.with_suffix(".json"))
+    if html is None and svg is None:
+        return
     if html is not None:
         if html.suffix.lower() not in (".html", ".htm"):
             raise SettingError(f"--html {html}: the page needs a name that ends in .html")
@@ -163,11 +192,11 @@ def _check_classes(store: Any, loaded: Any) -> None:
         )
 
 
-def _drawn(store: Any, limit: int, seed: int) -> list[int]:
+def _drawn(store: Any, among: Any, limit: int, seed: int) -> list[int]:
     """Graphs drawn by chance, in turn from each class, so that rare classes are seen too."""
     import numpy as np
 
-    order = np.random.default_rng(seed).permutation(len(store))
+    order = np.random.default_rng(seed).permutation(among)
     if store.y is None or store.y.is_floating_point():
         return sorted(order[:limit].tolist())
     label = store.y.cpu().numpy()[order]
@@ -192,28 +221,53 @@ def _explain(loaded: Any, store: Any, reduction: Any) -> list[Any]:
     return explained
 
 
-def _pictures(store: Any, shown: Sequence[Any], folder: Path) -> None:
+def _explained(loaded: Any, store: Any, numbers: Sequence[int], reduction: str) -> Iterator[list[Any]]:
+    """Explanations of many graphs, some at a time, with a bar."""
+    for first in _bar(range(0, len(numbers), _AT_ONCE), -(-len(numbers) // _AT_ONCE), "explaining graphs"):
+        yield _explain(loaded, store.select(numbers[first : first + _AT_ONCE]), reduction)
+
+
+def _pictures(
+    store: Any, shown: Sequence[Any], folder: Path, named: list[str] | None, effects: list[Any] | None
+) -> None:
+    import numpy as np
+
     from softmask.explain.draw import caption, draw_masks
     from softmask.explain.molecule import store_molecule_svg
 
     roles = store.info.get("roles") if store.node_role is not None else None
-    for subject in _bar(shown, len(shown), "drawing graphs"):
+    for place, subject in enumerate(_bar(shown, len(shown), "drawing graphs")):
         said, path = subject.explanation, folder / f"graph-{subject.number}.svg"
         name = said.name if store.info.get("names") else f"{store.info.get('name', 'data')}, graph {subject.number}"
         if subject.cut:
             name += f", {subject.nodes:,} important of {subject.whole:,} nodes"
+        if named and len(named) == 1:
+            name += f", {named[0]}"
         about = {"predicted": said.predicted, "probability": _probability(said), "actual": said.actual}
         if subject.bonds is not None:
-            title = f"{name}: {caption(**about)}"
+            table, layers = said.masks, [f"layer {k + 1}" for k in range(said.masks.shape[1])]
+            if effects is not None:  # one more panel, from none to the largest of the molecule
+                size = np.abs(effects[place])
+                table = np.column_stack([table, size / max(float(size.max()), 1e-30)])
+                layers.append(f"effect, 1 = {size.max():.3g}")
+            options = {"title": f"{name}: {caption(**about)}", "layer_names": layers}
             with atomic_path(path) as spare:
-                spare.write_text(store_molecule_svg(store, subject.number, said.masks, title=title), encoding="utf-8")
+                spare.write_text(store_molecule_svg(store, subject.number, table, **options), encoding="utf-8")
         else:
             draw_masks(
                 *(said.data, said.masks, path, name), roles=roles, labels=subject.labels, place=subject.place, **about
             )
 
 
-def _page(loaded: Any, store: Any, explained: Sequence[Any], shown: Sequence[Any], model: Path, html: Path) -> None:
+def _page(
+    loaded: Any,
+    store: Any,
+    explained: Sequence[Any],
+    shown: Sequence[Any],
+    effects: list[Any] | None,
+    model: Path,
+    html: Path,
+) -> None:
     import warnings
 
     from softmask.data.features import UnseenFeatureWarning
@@ -226,25 +280,30 @@ def _page(loaded: Any, store: Any, explained: Sequence[Any], shown: Sequence[Any
     name = str(store.info.get("name", "graphs"))
     page = html_page(
         *(shown, curves),
+        effects=effects,
         title=f"{name}: what the masks show",
-        about=_about(loaded, explained, model, len(store)),
-        targets=loaded.trained_.targets or store.info.get("targets"),
+        about=_about(loaded, explained, model, len(store), units(loaded)[0]),
+        targets=named_targets(loaded, store),
         roles=store.info.get("roles") if store.node_role is not None else None,
     )
     with atomic_path(html) as spare:
         spare.write_text(page, encoding="utf-8")
 
 
-def _about(loaded: Any, explained: Sequence[Any], model: Path, count: int) -> str:
+def _about(loaded: Any, explained: Sequence[Any], model: Path, count: int, unit: str) -> str:
     settings, summary = loaded.trained_.settings, loaded.trained_.summary
-    words = (
-        f"{model.name}: {settings.variant} with {settings.layers} layers, trained on {summary.get('data') or 'graphs'}"
-    )
+    kind = settings.variant if loaded.trained_.geometric is None else f"geometric {settings.variant}"
+    words = f"{model.name}: {kind} with {settings.layers} layers, trained on {summary.get('data') or 'graphs'}"
     words += f" ({summary['graphs']:,} graphs). Shown: {len(explained):,} of {count:,} graphs"
     right = [
         said.predicted == said.actual for said in explained if said.actual is not None and said.classes is not None
     ]
-    return f"{words}, {sum(right):,} of them predicted right." if right else f"{words}."
+    if right:
+        return f"{words}, {sum(right):,} of them predicted right."
+    known = [abs(said.predicted - said.actual) for said in explained if said.actual is not None]
+    if known and one_number(loaded):
+        return f"{words}; mean absolute error on these {sum(known) / len(known):.3g}{unit and ' '}{unit}."
+    return f"{words}."
 
 
 def _probability(said: Any) -> float | None:

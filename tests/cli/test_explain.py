@@ -234,13 +234,14 @@ def test_graphs_are_drawn_evenly_over_the_classes():
     label = rare.y.numpy()
     few = int((label == 1).sum())
     assert 0 < few < 8
-    chosen = _drawn(rare, 2 * few, seed=0)
+    chosen = _drawn(rare, np.arange(len(rare)), 2 * few, seed=0)
     assert len(set(chosen)) == 2 * few
     assert (label[chosen] == 1).sum() == few
     assert chosen == sorted(chosen)
-    assert chosen == _drawn(rare, 2 * few, seed=0)
-    assert chosen != _drawn(rare, 2 * few, seed=1)
-    assert _drawn(rare, 1000, seed=0) == list(range(len(rare)))
+    assert chosen == _drawn(rare, np.arange(len(rare)), 2 * few, seed=0)
+    assert chosen != _drawn(rare, np.arange(len(rare)), 2 * few, seed=1)
+    assert _drawn(rare, np.arange(len(rare)), 1000, seed=0) == list(range(len(rare)))
+    assert set(_drawn(rare, np.arange(5, 9), 1000, seed=0)) == {5, 6, 7, 8}
 
 
 def test_help_teaches(run):

@@ -184,6 +184,17 @@ def test_explain_draws_molecules(run, table, tmp_path):
         text = (pictures / f"graph-{number}.svg").read_text()
         assert SMILES[number] in text
         assert f'class="atom-{atoms - 1}"' in text
+        assert "effect, 1 = " in text
+    code, out, err = run("explain", path, table, "--smiles", "smiles", "--atoms", tmp_path / "atoms.md")
+    assert code == 0, err
+    assert "Which atoms carry logS: 14 molecules" in out
+    kinds = json.loads((tmp_path / "atoms.json").read_text())["kinds"]
+    assert {name: kinds[name]["atoms"] for name in ("aromatic C", "carbonyl O", "nitrile N", "other Br")} == {
+        "aromatic C": 6,
+        "carbonyl O": 1,
+        "nitrile N": 1,
+        "other Br": 1,
+    }
 
 
 @pytest.fixture

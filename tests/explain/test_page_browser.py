@@ -383,3 +383,28 @@ def _light(colour: str) -> float:
 def _contrast(front: str, back: str) -> float:
     bright, dark = sorted((_light(front), _light(back)), reverse=True)
     return (bright + 0.05) / (dark + 0.05)
+
+
+def test_the_effects_of_atoms_are_a_view_of_their_own(show) -> None:
+    said = explained(6, classes=None, probabilities=None, predicted=1.5, actual=2.0, name="CCO")
+    molecule = subject(said, bonds=np.ones(5, dtype=int))
+    page = show(page_of([molecule], targets=["mu (D)"], effects=[np.array([0, 0.5, -2, 1, 0, 0.25])]))
+    assert page.locator("#verdict").text_content().strip() == "mu (D): predicted 1.5, actual 2"
+    assert "1.5 (actual 2)" in page.locator("#graphs li").text_content()
+    page.keyboard.press("e")
+    _settle(page)
+    assert page.evaluate("Array.from(main.steps)") == [0, 64, 255, 128, 0, 32]
+    assert page.locator("#scale").text_content() == "effect 02"
+    assert "6 atoms, 5 bonds" in page.locator("#legend").text_content()
+    page.evaluate("point(2)")
+    assert "Atom 2, " in page.locator("#node").text_content()
+    assert "without it-2" in page.locator("#node").text_content()
+    page.evaluate("point(1)")
+    assert "without it+0.5" in page.locator("#node").text_content()
+
+
+def test_pages_without_effects_have_no_such_view(show) -> None:
+    page = show(page_of(_set(1)))
+    page.keyboard.press("e")
+    assert page.locator("#tabs button").all_text_contents()[:2] == ["Importance", "Layer 1"]
+    assert page.evaluate("state.view") == "importance"

@@ -45,8 +45,10 @@ function showCurve(graph) {
 function nodeFacts(made, v) {
   const label = word(made, v);
   const facts = [["importance", number(made.importance[v]), made.importance[v]],
+    ...(made.effect ? [["without it", signed(made.effect[v]), made.share[v]]] : []),
     ...made.masks.map((m, k) => [`layer ${k + 1}`, number(m[v]), m[v]])];
-  const head = [`Node ${made.own[v]}`, label && `label ${label}`, CONTENT.roles && CONTENT.roles[made.role[v]],
+  const name = state.graph.bonds ? [`Atom ${made.own[v]}`, label] : [`Node ${made.own[v]}`, label && `label ${label}`];
+  const head = [...name, CONTENT.roles && CONTENT.roles[made.role[v]],
     plural(made.degree[v], "neighbour")].filter(Boolean).join(", ");
   return { head, facts };
 }
@@ -54,7 +56,7 @@ function nodeFacts(made, v) {
 function showNode(made, v) {
   const box = document.getElementById("node");
   if (v === null) {
-    box.replaceChildren(tag("p", { className: "soft", text: "Point at a node, or press n for the most important one." }));
+    box.replaceChildren(tag("p", { className: "soft", text: `Point at ${state.graph.bonds ? "an atom" : "a node"}, or press n for the most important one.` }));
     return;
   }
   const { head, facts } = nodeFacts(made, v);

@@ -26,6 +26,11 @@ async function unpack(graph) {
   made.second = take(graph.edges);
   made.bond = take(graph.edges);
   made.order = Array.from(made.importance.keys()).sort((a, b) => made.importance[b] - made.importance[a] || a - b);
+  if (graph.effect) {
+    made.effect = graph.effect;
+    made.largest = Math.max(...graph.effect.map(Math.abs), 1e-30);
+    made.share = Float32Array.from(graph.effect, (v) => Math.abs(v) / made.largest);
+  }
   unpacked.set(graph, made);
   return made;
 }
@@ -35,7 +40,11 @@ const number = (value) => value.toFixed(2);
 const hundredths = (value) => String(Number(value.toFixed(2)));
 const figures = (value) => Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3)
   ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+const signed = (value) => (value > 0 ? "+" : "") + figures(value);
 const plural = (count, what) => `${count.toLocaleString("en")} ${what}${count === 1 ? "" : "s"}`;
+// Molecules have atoms and bonds, other graphs nodes and edges.
+const nodesOf = (graph, count) => plural(count, graph.bonds ? "atom" : "node");
+const edgesOf = (graph) => plural(graph.edges, graph.bonds ? "bond" : "edge");
 const nameOf = (graph) => graph.name || `Graph ${graph.number}`;
 
 // The probability of the predicted class, or the predicted number.

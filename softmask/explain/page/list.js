@@ -53,11 +53,13 @@ function fillList() {
 
 function item(graph, place) {
   const right = CONTENT.classes ? isRight(graph) : null;
-  const said = CONTENT.classes ? `${className(graph.predicted)}, ${number(confidence(graph))}` : figures(graph.predicted[state.target]);
+  const given = graph.actual === null ? "" : ` (actual ${figures([graph.actual].flat()[state.target])})`;
+  const said = CONTENT.classes ? `${className(graph.predicted)}, ${number(confidence(graph))}`
+    : `${figures(graph.predicted[state.target])}${given}`;
   const sign = right === null ? "" : right ? "\u2713 right" : "\u2717 wrong";
   return tag("li", { role: "option", id: `item-${place}`, "aria-selected": "false" },
     tag("span", { className: "facts" }, tag("b", { text: nameOf(graph), title: nameOf(graph) }),
-      tag("span", { className: "end", text: plural(graph.whole, "node") })),
+      tag("span", { className: "end", text: nodesOf(graph, graph.whole) })),
     tag("span", { className: "facts" }, tag("span", { text: said }),
       tag("span", { className: `end ${right ? "right" : "wrong"}`, text: sign })));
 }

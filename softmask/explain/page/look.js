@@ -38,7 +38,7 @@ const step = (value, [low, high]) => Math.round(255 * Math.min(1, Math.max(0, (v
 
 // From where to where the colours go: 0 to 1, or the values that a graph has. The layers of a graph share their range.
 function rangeOf(made, view) {
-  if (!state.stretch) return [0, 1];
+  if (!state.stretch || view === "effect") return [0, 1];
   made.ranges ??= [[made.importance], made.masks].map((tables) => {
     let low = 1, high = 0;
     for (const table of tables) for (const v of table) { low = Math.min(low, v); high = Math.max(high, v); }
@@ -47,6 +47,9 @@ function rangeOf(made, view) {
   return made.ranges[view === "importance" ? 0 : 1];
 }
 
-// What a view shows of a node: its importance, or the mask of a layer.
-const valuesOf = (made, view) => view === "importance" ? made.importance : made.masks[view];
-const viewName = (view) => view === "importance" ? "Importance" : view === "all" ? "All layers" : `Layer ${view + 1}`;
+// What a view shows of a node: its importance, how far the prediction moves without it, or the mask of a layer.
+const valuesOf = (made, view) => view === "importance" ? made.importance : view === "effect" ? made.share : made.masks[view];
+const viewName = (view) => ({ importance: "Importance", effect: "Effect", all: "All layers" })[view] ?? `Layer ${view + 1}`;
+const wordOf = (view) => typeof view === "number" ? "mask" : view;
+// The ends of the scale in words: those of an effect are in the unit of the target.
+const endsOf = (made, view) => rangeOf(made, view).map((v) => view === "effect" ? figures(v * made.largest) : hundredths(v));

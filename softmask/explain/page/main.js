@@ -24,7 +24,7 @@ async function choice(graph) {
   const right = CONTENT.classes ? isRight(graph) : null;
   byId("verdict").replaceChildren(tag("span", { text: sentence(graph) + " " }),
     ...(right === null ? [] : [tag("span", { className: `badge ${right ? "right" : "wrong"}`, text: right ? "right" : "wrong" })]));
-  byId("canvas").setAttribute("aria-label", `Drawing of ${nameOf(graph)}, ${plural(graph.nodes, "node")}, ${plural(graph.edges, "edge")}`);
+  byId("canvas").setAttribute("aria-label", `Drawing of ${nameOf(graph)}, ${nodesOf(graph, graph.nodes)}, ${edgesOf(graph)}`);
   draw();
   showPrediction(graph);
   showHistograms(made);
@@ -97,7 +97,7 @@ function cut() {
   byId("threshold").setAttribute("aria-valuetext", number(value));
   const left = made.stays.reduce((sum, s) => sum + (s > threshold), 0);
   const now = graph.curve[threshold];
-  const cutOff = graph.nodes < graph.whole ? ` (the drawing has ${graph.nodes.toLocaleString("en")} of ${plural(graph.whole, "node")}, around the most important one)` : "";
+  const cutOff = graph.nodes < graph.whole ? ` (the drawing has ${graph.nodes.toLocaleString("en")} of ${nodesOf(graph, graph.whole)}, around the most important one)` : "";
   let said;
   if (CONTENT.classes) {
     const best = now.indexOf(Math.max(...now)), changed = best !== graph.predicted;
@@ -105,8 +105,8 @@ function cut() {
   } else {
     said = `the model says ${figures(now[state.target])} instead of ${figures(graph.predicted[state.target])}.`;
   }
-  byId("kept").textContent = threshold === 0 ? `All ${plural(graph.nodes, "node")} drawn${cutOff}.`
-    : `${left.toLocaleString("en")} of ${plural(graph.nodes, "node")} left${cutOff}: ${said}`;
+  byId("kept").textContent = threshold === 0 ? `All ${nodesOf(graph, graph.nodes)} drawn${cutOff}.`
+    : `${left.toLocaleString("en")} of ${nodesOf(graph, graph.nodes)} left${cutOff}: ${said}`;
   showCurve(graph);
   repaint();
 }
@@ -133,8 +133,8 @@ function nextNode(by) {
 function legend() {
   const bar = shape(null, "svg", { width: 120, height: 10, "aria-hidden": "true" });
   for (let i = 0; i < 60; i++) shape(bar, "rect", { x: 2 * i, width: 2.5, height: 10, fill: scale(theme()).colours[Math.round(255 * i / 59)] });
-  const what = state.view === "importance" ? "importance" : "mask", [low, high] = rangeOf(state.made, state.view);
-  byId("scale").replaceChildren(tag("span", { text: `${what} ${hundredths(low)}` }), bar, tag("span", { text: hundredths(high) }));
+  const [low, high] = endsOf(state.made, state.view === "all" ? 0 : state.view);
+  byId("scale").replaceChildren(tag("span", { text: `${wordOf(state.view === "all" ? 0 : state.view)} ${low}` }), bar, tag("span", { text: high }));
   const parts = [];
   if (CONTENT.roles) CONTENT.roles.forEach((role, r) => {
     const ring = shape(null, "svg", { width: 12, height: 12, "aria-hidden": "true" });
@@ -142,8 +142,8 @@ function legend() {
     parts.push(tag("span", {}, ring, ` ${role}`));
   });
   const graph = state.graph;
-  parts.push(tag("span", { text: `${plural(graph.nodes, "node")}, ${plural(graph.edges, "edge")}` }));
-  if (graph.nodes < graph.whole) parts.push(tag("span", { text: `of ${plural(graph.whole, "node")}, around the most important one` }));
+  parts.push(tag("span", { text: `${nodesOf(graph, graph.nodes)}, ${edgesOf(graph)}` }));
+  if (graph.nodes < graph.whole) parts.push(tag("span", { text: `of ${nodesOf(graph, graph.whole)}, around the most important one` }));
   byId("legend").replaceChildren(...parts);
 }
 
@@ -152,6 +152,7 @@ function onKey(event) {
   const { key } = event;
   const actions = {
     "j": () => goBy(1), "k": () => goBy(-1), "a": () => setView("all"), "i": () => setView("importance"),
+    "e": () => CONTENT.effects && setView("effect"),
     "s": () => byId("stretch").click(), "[": () => setThreshold(state.threshold - 1), "]": () => setThreshold(state.threshold + 1),
     "n": () => nextNode(1), "p": () => nextNode(-1), "Escape": () => point(null),
   };
@@ -169,7 +170,7 @@ function onKey(event) {
 }
 
 function startTabs() {
-  const views = ["importance", ...Array.from({ length: CONTENT.layers }, (_, k) => k), "all"];
+  const views = ["importance", ...(CONTENT.effects ? ["effect"] : []), ...Array.from({ length: CONTENT.layers }, (_, k) => k), "all"];
   byId("tabs").append(...views.map((view) => {
     const button = tag("button", { type: "button", role: "tab", "aria-controls": "view", text: viewName(view) });
     button.dataset.view = view;

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -31,6 +32,7 @@ def html_page(
     targets: Sequence[str] | None = None,
     roles: Sequence[str] | None = None,
     thresholds: Sequence[float] = THRESHOLDS,
+    effects: Sequence[np.ndarray] | None = None,
 ) -> str:
     """Explained graphs as one self-contained page.
 
@@ -43,6 +45,8 @@ def html_page(
         targets: for regression, the names of the targets.
         roles: names of the roles of ``node_role``, where the graphs have a ground truth.
         thresholds: of the curves; ascending, from 0.
+        effects: for each graph ``[nodes]``, how the prediction of one number changes without each node
+            (:func:`~softmask.explain.shut_one`); the page then has a view of it.
 
     Returns:
         The page. Everything given is data in it: no name is ever read as HTML or script.
@@ -52,6 +56,8 @@ def html_page(
     for subject, curve in zip(subjects, curves, strict=True):
         first = first or subject.explanation
         graphs.append(_graph(subject, curve, thresholds, words))
+        if effects is not None:
+            graphs[-1]["effect"] = _numbers(effects[len(graphs) - 1])
     if first is None:
         raise SettingError("a page needs at least one graph")
     labelled = any(words)
@@ -63,6 +69,7 @@ def html_page(
         "thresholds": list(thresholds),
         "words": [_clean(w) for w in words] if labelled else None,
         "roles": None if roles is None else [_clean(r) for r in roles],
+        "effects": effects is not None,
         "graphs": graphs,
     }
     page = _assemble(content, title, about)
@@ -84,7 +91,7 @@ def _graph(subject: Subject, curve: np.ndarray, thresholds: Sequence[float], wor
         "whole": subject.whole or subject.nodes,
         "radius": radius(subject),
         "bonds": subject.bonds is not None,
-        "curve": np.round(np.nan_to_num(curve), 4).tolist(),
+        "curve": _rounded(np.nan_to_num(curve)),
         "packed": pack(subject, thresholds, words),
     }
     if said.classes is None:
@@ -101,6 +108,12 @@ def _graph(subject: Subject, curve: np.ndarray, thresholds: Sequence[float], wor
 
 def _numbers(values: Any) -> list[float] | None:
     return None if values is None else [float(f"{v:.6g}") for v in np.atleast_1d(values).tolist()]
+
+
+def _rounded(curve: np.ndarray) -> list[list[float]]:
+    """To five digits of the largest: what is smaller is zero to the model."""
+    largest = float(np.abs(curve).max(initial=0))
+    return np.round(curve, 4 - (math.floor(math.log10(largest)) if largest else 0)).tolist()
 
 
 def _targets(names: Sequence[str] | None, count: int) -> list[str]:

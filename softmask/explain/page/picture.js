@@ -21,13 +21,12 @@ function pictureOf(graph, made, view) {
     panel(shape(root, "g", { transform: `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${scaling.toFixed(4)})` }), graph, made, v);
   });
   const x = margin + views.length * side + 16, tall = Math.min(300, 0.7 * tallest), y = top + (tallest - tall) / 2;
-  const name = view === "importance" ? "importance" : "mask";
+  const name = wordOf(views[0]);
   for (let i = 0; i < 64; i++)
     shape(root, "rect", { x, y: (y + tall * i / 64).toFixed(1), width: 10, height: (tall / 64 + 0.5).toFixed(1), fill: scale(theme()).colours[255 - 4 * i] });
   shape(root, "rect", { x, y, width: 10, height: tall, fill: "none", stroke: colours.rim });
-  const [least, largest] = rangeOf(made, view);
-  for (const part of [0, 0.5, 1])
-    shape(words, "text", { x: x + 14, y: y + tall * (1 - part) + 4, "text-anchor": "start", "font-size": 11 }, hundredths(least + part * (largest - least)));
+  endsOf(made, views[0]).forEach((text, part) =>
+    shape(words, "text", { x: x + 14, y: y + tall * (1 - part) + 4, "text-anchor": "start", "font-size": 11 }, text));
   shape(words, "text", { x: x - 4, y: y - 9, "text-anchor": "start", "font-size": 11 }, name);
   return { svg: new XMLSerializer().serializeToString(root), wide, high };
 }
@@ -57,7 +56,7 @@ function panel(group, graph, made, view) {
       fill: scale(name).colours[colour], stroke: outline || colours.rim, "stroke-width": ((outline ? 0.16 : 0.08) * r).toFixed(2) });
     if (!kept) mark.setAttribute("opacity", "0.13");
     const text = CONTENT.words ? word(made, v) : "";
-    shape(mark, "title", {}, `node ${made.own[v]}${text ? `, label ${text}` : ""}, ${view === "importance" ? "importance" : "mask"} ${number(values[v])}`);
+    shape(mark, "title", {}, `node ${made.own[v]}${text ? `, label ${text}` : ""}, ${view === "effect" ? `without it ${signed(made.effect[v])}` : `${wordOf(view)} ${number(values[v])}`}`);
     if (kept && text && text.length <= 4 && r >= 8) {
       const size = (text.length < 3 ? 1.05 : 0.75) * r;
       shape(letters, "text", { x: made.x[v].toFixed(1), y: (made.y[v] + 0.36 * size).toFixed(1), "font-size": size.toFixed(1), fill: scale(name).letters[colour] }, text);
