@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from softmask.data import Features
 from softmask.data.networkx import from_networkx
 from softmask.data.tu import read_tu
+from softmask.errors import SettingError
 from softmask.fleet import Fleet, Replica
 from softmask.fleet.quotient import quotient, stable_colours
 from softmask.nn import SoftMaskGNN
@@ -182,6 +183,10 @@ def test_what_is_not_merged():
     assert fleet(precision="bf16").quotient is None, "its sums on the CPU would round the weights"
     directed = from_networkx([nx.DiGraph(g.edges) for g in graphs], y=[0, 1])
     assert fleet(directed).quotient is None
+    with pytest.raises(SettingError, match="directed"):
+        fleet(directed, merge=True)
+    with pytest.raises(SettingError, match="bf16"):
+        fleet(merge=True, precision="bf16")
     different = from_networkx([nx.path_graph(2), nx.path_graph(1)], y=[0, 1])
     assert (
         fleet(
