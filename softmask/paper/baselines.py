@@ -64,7 +64,7 @@ def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = F
 
 
 def _cell(name: str, system: str, smg: Cell, quick: bool) -> SystemCell:
-    """The study of a baseline: over the folds of SMG-JK's first run, or of all its runs if it is to be tested."""
+    """The study of a baseline: over the folds of SMG-JK's first run, or of all its runs if the recipe says so."""
     recipe = _recipe()
     if system in recipe["settings_of_smg"]:
         settings = replace(smg.settings, model=system)
@@ -172,12 +172,24 @@ def _significance(table: dict[tuple[str, str], Record | str], names: Sequence[st
             other = table.get((name, system))
             missing = [_title(s) for s, r in ((recipe["with_smg"], ours), (system, other)) if not isinstance(r, Record)]
             if isinstance(ours, Record) and isinstance(other, Record):
-                said.append(f"- {name}: {compare_studies(ours, other).sentence()}")
+                said.append(f"- {name}: {compare_studies(_first(ours, len(other.splits)), other).sentence()}")
             else:
                 said.append(
                     f"- {name}: SMG-JK against {_title(system)} cannot be said, {' and '.join(missing)} not run."
                 )
     return said
+
+
+def _first(record: Record, runs: int) -> Record:
+    """A finished study as if it had had its first runs only, to be paired with one that has no more."""
+    assert record.result is not None
+    if len(record.splits) <= runs:
+        return record
+    figures = {}
+    for name, figure in record.result["figures"].items():
+        scores = figure["scores"][:runs]
+        figures[name] = figure | {"scores": scores, "mean": float(np.mean(scores))}
+    return replace(record, splits=record.splits[:runs], result=record.result | {"figures": figures})
 
 
 def _missing(table: dict[tuple[str, str], Record | str]) -> list[str]:

@@ -37,9 +37,9 @@ def test_the_recipe_has_all_systems_on_the_small_sets_and_some_on_the_large():
         assert cell.settings.model == ("soft-mask" if cell.variant == "smg-jk" else cell.variant)
         assert cell.protocol == "both" or cell is smg
     assert [by[name, "smg-jk"] for name in TU_SETS] == [table1_cells([name], ["smg-jk"])[0] for name in TU_SETS]
-    # All scores of SMG-JK are paired where it is tested.
-    assert all(by[name, s].runs == by[name, "smg-jk"].runs for name in TU_SETS for s in ("gin", "labels-mlp"))
-    assert by["PROTEINS", "gin"].runs == 10
+    # All scores of SMG-JK are paired with GIN's.
+    assert all(by[name, "gin"].runs == by[name, "smg-jk"].runs for name in TU_SETS)
+    assert (by["PROTEINS", "gin"].runs, by["PROTEINS", "labels-mlp"].runs) == (10, 1)
     assert by["PROTEINS", "dgcnn"].settings.lr == 1e-5
     assert by["NCI1", "gat"].settings == replace(by["NCI1", "smg-jk"].settings, model="gat")
     assert by["IMDB-BINARY", "gin"].settings.readout == "mean"
@@ -92,7 +92,7 @@ def test_the_quick_form_on_mutag(real_set, tmp_path):
     assert "labels with a small perceptron" in text
 
 
-def _made_up(folder, system, scores):
+def _made_up(folder, system, scores, runs=1):
     place = folder / "baselines" / "MUTAG" / system
     if system == "smg-jk":
         place = folder / "table1" / "MUTAG" / system / "both-seed0-runs1"
@@ -100,9 +100,17 @@ def _made_up(folder, system, scores):
     settings = {"variant": "smg-jk"} | ({} if system == "smg-jk" else {"model": system})
     question = {"data": "MUTAG", "data_hash": "0", "task": "classification", "metric": "accuracy", "graphs": 20}
     (place / "study.json").write_text(json.dumps(question | {"settings": [settings], "hash": "0"}))
-    (place / "splits.json").write_text(json.dumps([{"seed": 0, "test": [[2 * i, 2 * i + 1] for i in range(10)]}]))
+    folds = [[2 * i, 2 * i + 1] for i in range(10)]
+    splits = [{"seed": run, "test": folds[run:] + folds[:run]} for run in range(runs)]
+    (place / "splits.json").write_text(json.dumps(splits))
     mean = sum(scores) / len(scores)
-    figure = {"scores": [scores], "mean": mean, "std": 0.05, "label": "epoch chosen on the test folds"}
+    # Later runs are far better: whoever counts them is found out.
+    figure = {
+        "scores": [scores, *([s + 0.1 for s in scores] for _ in range(runs - 1))],
+        "mean": mean,
+        "std": 0.05,
+        "label": "epoch chosen on the test folds",
+    }
     result = {"figures": {"paper": figure, "fair": figure}, "ways": ["fleet"]}
     (place / "result.json").write_text(json.dumps(result))
 
@@ -124,6 +132,13 @@ def test_what_differs_and_what_is_refused_is_said(tmp_path):
     assert "- MUTAG: SMG-JK against labels with a small perceptron cannot be said" in text
     assert re.search(r"## Not run yet\n\n- MUTAG: GIN-ε, GCN, ", text)
     assert "- COLLAB: SMG-JK, GIN, GAT" in text
+
+
+def test_one_run_is_paired_with_the_first_of_several(tmp_path):
+    _made_up(tmp_path, "gin", [0.80 + d for d in (0.02, -0.02) * 5])
+    _made_up(tmp_path, "smg-jk", [0.81 + d for d in (0.02, -0.02, 0.03, -0.03, 0.02) * 2], runs=3)
+    text = markdown(tmp_path)
+    assert re.search(r"SMG-JK is 1\.4\d* percentage points higher \(better\) than GIN in the mean over 10 paired", text)
 
 
 def test_folds_that_are_not_the_same_are_not_compared(tmp_path):
