@@ -211,6 +211,14 @@ SHALLOW = (
         row="AWE",
         **_ONCE,
     ),
+    Baseline(
+        name="dgk",
+        title="DGK",
+        about="deep graph kernel of Weisfeiler-Lehman colours, with vectors by word2vec (needs gensim)",
+        reference="Yanardag and Vishwanathan, Deep graph kernels, KDD 2015",
+        row="DGK",
+        **_ONCE,
+    ),
     *(
         Baseline(
             name=f"{what}-{learner}",
