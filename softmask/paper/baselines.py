@@ -144,7 +144,7 @@ def markdown(out: Path) -> str:
 def _row(name: str, system: str, record: Record) -> tuple[str, list[str]]:
     assert record.result is not None
     figures, quoted = record.result["figures"], _quoted(name, system)
-    ways = ", ".join(record.result.get("ways", ()))
+    ways = ", ".join(record.result.get("ways", ("fleet",)))  # the first studies were fleets all, and do not say so
     shown = "" if quoted is None else f"{quoted[0]:.1f}" + ("" if quoted[1] is None else f" ± {quoted[1]:.1f}")
     runs = str(record.question.get("runs", len(record.splits)))
     cells_ = [name, _title(system), ways, runs, *(_percent(figures.get(f)) for f in ("paper", "fair")), shown]
