@@ -21,5 +21,9 @@ class SettingError(SoftmaskError):
     """A setting that makes no sense, alone or with the data at hand."""
 
 
+class CannotRun(SettingError):
+    """A model that the data at hand is too large for, or that needs what the data have not."""
+
+
 class StudyInterrupted(Exception):
     """A study was asked to stop. What it has so far is saved, and the same command goes on from there."""

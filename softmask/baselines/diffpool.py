@@ -10,6 +10,7 @@ from torch.nn import BatchNorm1d, Linear, Module, ModuleList
 from torch_geometric.nn import DenseSAGEConv, dense_diff_pool
 from torch_geometric.utils import to_dense_adj, to_dense_batch
 
+from softmask.baselines.dense import check_memory
 from softmask.baselines.entry import Inputs
 
 if TYPE_CHECKING:
@@ -101,6 +102,22 @@ def _largest(x: Tensor, real: Tensor | None) -> Tensor:
 
 
 def build_diffpool(inputs: Inputs, settings: "Settings") -> DiffPool:
-    """DiffPool for the sizes of the set's graphs."""
+    """DiffPool for the sizes of the set's graphs, unless they make it take more memory than there is."""
     sizes = (inputs.channels, settings.hidden, settings.layers, inputs.outputs)
-    return DiffPool(*sizes, largest=int(inputs.sizes.max()))
+    largest = int(inputs.sizes.max(initial=1))
+    check_memory("DiffPool", numbers_held(largest, settings.hidden, settings.layers), inputs, settings)
+    return DiffPool(*sizes, largest=largest)
+
+
+def numbers_held(nodes: int, hidden: int, levels: int) -> int:
+    """About how many numbers a step of training holds for a graph of so many nodes: what autograd keeps.
+
+    At each level three matrices of all pairs of nodes (the adjacency, and two of the loss for links), five vectors for
+    each of six layers, and ten of the length of the clusters.
+    """
+    held = 0
+    for _ in range(levels):
+        clusters = max(1, math.ceil(_SHARE * nodes))
+        held += 3 * nodes**2 + nodes * (5 * 2 * _DEEP * hidden + 10 * clusters)
+        nodes = clusters
+    return held

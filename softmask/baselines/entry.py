@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from softmask.errors import SettingError
+from softmask.errors import CannotRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +31,7 @@ class Inputs(NamedTuple):
         task: ``classification`` or ``regression``.
         sizes: ``[graphs]``, the number of nodes of every graph of the set.
         edge_channels: size of the edges' input vectors; ``None`` if they carry nothing.
+        memory: bytes that are free where it trains; ``None`` if nobody asked.
     """
 
     channels: int
@@ -38,6 +39,7 @@ class Inputs(NamedTuple):
     task: str
     sizes: "np.ndarray"
     edge_channels: int | None = None
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Baseline:
         title: as a sentence has it.
         about: what it is, in one line.
         reference: the paper that it is from.
+        origin: where its settings come from, and in what they are others than those.
         way: how it trains: in a ``fleet``, ``one by one`` with PyG's batches, or ``once``, without epochs.
         row: the row of the paper's Table 1 that it stands for, if there is one.
         defaults: its own settings, where they are not those of :class:`~softmask.study.settings.Settings`.
@@ -64,6 +67,7 @@ class Baseline:
     about: str
     reference: str
     way: Way
+    origin: str = ""
     row: str | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
     uses: tuple[str, ...] = NETWORK
@@ -89,7 +93,7 @@ class Baseline:
         name = store.info.get("name", "this set")
         for need in self.needs:
             if not has[need]:
-                raise SettingError(f"{self.title} needs {need}, and {name} has none; see `softmask models`")
+                raise CannotRun(f"{self.title} needs {need}, and {name} has none; see `softmask models`")
         task = "regression" if store.y.is_floating_point() else "classification"
         if task not in self.tasks:
-            raise SettingError(f"{self.title} is for {' and '.join(self.tasks)}, and {name} asks for {task}")
+            raise CannotRun(f"{self.title} is for {' and '.join(self.tasks)}, and {name} asks for {task}")

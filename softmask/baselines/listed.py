@@ -1,4 +1,4 @@
-"""The baselines that come along: one entry each. Settings are those of their own papers, as far as they are given."""
+"""The baselines that come along: one entry each. Settings are those of their authors; `origin` says from where."""
 
 from typing import Any
 
@@ -7,7 +7,13 @@ from softmask.baselines.entry import NETWORK, TRAINING, Baseline
 _HERE = "softmask.baselines"
 _NO_READOUT = tuple(name for name in NETWORK if name != "readout")
 # What kernels and features choose from, they choose inside each training part.
-_ONCE: dict[str, Any] = {"way": "once", "defaults": {"epochs": 1}, "uses": ()}
+_ONCE: dict[str, Any] = {
+    "way": "once",
+    "origin": "chosen inside each training part",
+    "defaults": {"epochs": 1},
+    "uses": (),
+}
+_GIN = {"hidden": 64, "layers": 4, "epochs": 350, "lr": 0.01, "decay": 0.5, "decay_every": 50, "batch_size": 32}
 _PLAIN = "Errica et al., A fair comparison of graph neural networks for graph classification, ICLR 2020"
 
 NETWORKS = (
@@ -17,8 +23,9 @@ NETWORKS = (
         about="graph isomorphism network (GIN-0), with the readouts of all layers",
         reference="Xu et al., How powerful are graph neural networks?, ICLR 2019",
         way="fleet",
+        origin="main.py of github.com/weihua916/powerful-gnns, whose epoch is 50 batches and not all graphs",
         row="GIN",
-        defaults={"hidden": 64, "layers": 4, "epochs": 350, "lr": 0.01, "decay": 0.5, "decay_every": 50},
+        defaults=_GIN,
         source=f"{_HERE}.gin:build_gin",
     ),
     Baseline(
@@ -27,7 +34,8 @@ NETWORKS = (
         about="the same with a learned epsilon in every layer",
         reference="Xu et al., How powerful are graph neural networks?, ICLR 2019",
         way="fleet",
-        defaults={"hidden": 64, "layers": 4, "epochs": 350, "lr": 0.01, "decay": 0.5, "decay_every": 50},
+        origin="main.py of github.com/weihua916/powerful-gnns, whose epoch is 50 batches and not all graphs",
+        defaults=_GIN,
         source=f"{_HERE}.gin:build_gin_eps",
     ),
     Baseline(
@@ -36,6 +44,7 @@ NETWORKS = (
         about="graph convolutional network, built like SMG-JK but for the layer",
         reference="Kipf and Welling, Semi-supervised classification with graph convolutional networks, ICLR 2017",
         way="fleet",
+        origin="the settings of a soft-mask model",
         source=f"{_HERE}.conv_gnn:build_gcn",
     ),
     Baseline(
@@ -44,6 +53,7 @@ NETWORKS = (
         about="mean over neighbours, built like SMG-JK but for the layer",
         reference="Hamilton et al., Inductive representation learning on large graphs, NIPS 2017",
         way="fleet",
+        origin="the settings of a soft-mask model",
         source=f"{_HERE}.conv_gnn:build_sage",
     ),
     Baseline(
@@ -52,6 +62,7 @@ NETWORKS = (
         about="graph attention with four heads, built like SMG-JK but for the layer",
         reference="Veličković et al., Graph attention networks, ICLR 2018",
         way="fleet",
+        origin="the settings of a soft-mask model",
         uses=_NO_READOUT,
         source=f"{_HERE}.conv_gnn:build_gat",
     ),
@@ -61,6 +72,7 @@ NETWORKS = (
         about="diffusion-convolutional network: features carried by random walks of up to --layers steps",
         reference="Atwood and Towsley, Diffusion-convolutional neural networks, NIPS 2016",
         way="fleet",
+        origin="its paper; Adam instead of AdaGrad",
         row="DCNN",
         defaults={"layers": 2, "epochs": 100, "lr": 0.05, "batch_size": 100},
         uses=("layers", "attributes", *TRAINING),
@@ -72,6 +84,7 @@ NETWORKS = (
         about="edge-conditioned convolution, without the paper's coarsening",
         reference="Simonovsky and Komodakis, Dynamic edge-conditioned filters in CNNs on graphs, CVPR 2017",
         way="fleet",
+        origin="its paper; Adam instead of SGD, no pyramid of graphs",
         row="ECC",
         defaults={"hidden": 48, "batch_size": 64, "dropout": 0.1, "readout": "mean", "edges": True},
         uses=(*NETWORK, "edges"),
@@ -84,7 +97,8 @@ NETWORKS = (
         about="three blocks that each keep the four fifths of the nodes with the highest scores",
         reference="Cangea et al., Towards sparse hierarchical graph classifiers, 2018; Gao and Ji, Graph U-Nets, 2019",
         way="one by one",
-        defaults={"hidden": 128, "lr": 5e-4},
+        origin="PyG's examples/proteins_topk_pool.py, which follows the paper; batches of 128 instead of 60",
+        defaults={"hidden": 128, "lr": 5e-4, "epochs": 300},
         uses=_NO_READOUT,
         source=f"{_HERE}.pooling:build_topk",
     ),
@@ -94,8 +108,12 @@ NETWORKS = (
         about="the same with scores by self-attention; half of the nodes are kept",
         reference="Lee et al., Self-attention graph pooling, ICML 2019",
         way="one by one",
+        origin=(
+            "main.py of github.com/inyeoplee77/SAGPool, which has a weight decay of 1e-4 and stops early, after up to "
+            "100,000 epochs; here neither"
+        ),
         row="TopK",
-        defaults={"hidden": 128, "lr": 5e-4},
+        defaults={"hidden": 128, "lr": 5e-4, "epochs": 300},
         uses=_NO_READOUT,
         source=f"{_HERE}.pooling:build_sagpool",
     ),
@@ -105,6 +123,10 @@ NETWORKS = (
         about="two levels of soft clusters, on dense matrices",
         reference="Ying et al., Hierarchical graph representation learning with differentiable pooling, NeurIPS 2018",
         way="one by one",
+        origin=(
+            "train.py of github.com/RexYing/diffpool for rate, norm and layers between poolings; it has batches of 20, "
+            "1000 epochs, gradients clipped at 2 and settings for each set"
+        ),
         row="DiffPool",
         defaults={"layers": 2},
         uses=("hidden", "layers", "attributes", *TRAINING),
@@ -116,6 +138,7 @@ NETWORKS = (
         about="nodes sorted by their last channel, then convolutions along them",
         reference="Zhang et al., An end-to-end deep learning architecture for graph classification, AAAI 2018",
         way="one by one",
+        origin="run_DGCNN.sh of github.com/muhanzhang/pytorch_DGCNN, that of MUTAG; other sets have other rates",
         row="DGCNN",
         defaults={"hidden": 32, "layers": 3, "lr": 1e-4, "batch_size": 50, "epochs": 300},
         uses=_NO_READOUT,
@@ -127,6 +150,10 @@ NETWORKS = (
         about="products of matrices over all pairs of nodes; small graphs only",
         reference="Maron et al., Provably powerful graph networks, NeurIPS 2019",
         way="one by one",
+        origin=(
+            "utils/config.py of github.com/hadarser/ProvablyPowerfulGraphNetworks_torch, that of most sets; "
+            "it has batches of 5 graphs of one size, and an adjacency matrix scaled by the degrees"
+        ),
         row="PPGNN",
         defaults={"hidden": 400, "lr": 1e-4, "batch_size": 32},
         uses=("hidden", "layers", "attributes", *TRAINING),
@@ -182,6 +209,14 @@ SHALLOW = (
         about="how often each anonymous walk occurs (the feature-based form)",
         reference="Ivanov and Burnaev, Anonymous walk embeddings, ICML 2018",
         row="AWE",
+        **_ONCE,
+    ),
+    Baseline(
+        name="dgk",
+        title="DGK",
+        about="deep graph kernel of Weisfeiler-Lehman colours, with vectors by word2vec (needs gensim)",
+        reference="Yanardag and Vishwanathan, Deep graph kernels, KDD 2015",
+        row="DGK",
         **_ONCE,
     ),
     *(

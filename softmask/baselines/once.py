@@ -1,14 +1,18 @@
 """Kernels and features: models without epochs, fitted once for each training part."""
 
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 import numpy as np
 
 from softmask.baselines.shallow import SHALLOW
 from softmask.data.store import GraphStore
-from softmask.errors import SettingError
+from softmask.errors import SettingError, StudyInterrupted
 from softmask.fleet.history import History
 from softmask.fleet.replica import Replica
+
+# Seconds between two questions whether to stop: more often than this nobody notices.
+_ASK_EVERY = 0.2
 
 
 def fit_once(
@@ -16,7 +20,7 @@ def fit_once(
     store: GraphStore,
     replicas: Sequence[Replica],
     force: bool = False,
-    on_fit: Callable[[], bool | None] | None = None,
+    on_step: Callable[[], bool | None] | None = None,
 ) -> History:
     """Fits a model of :data:`softmask.baselines.shallow.SHALLOW` to each training part; a history of one epoch.
 
@@ -28,28 +32,25 @@ def fit_once(
         store: the graphs, with targets.
         replicas: the training parts, what to score, and seeds; rates have no effect.
         force: go on even where the work is estimated to be beyond reason.
-        on_fit: called after every fit; True ends the work.
+        on_step: called a few times a second, also while features or kernels are computed; True ends the
+            work with :class:`~softmask.errors.StudyInterrupted`. Nothing of it is kept.
     """
     assert store.y is not None
     y = store.y.cpu().numpy()
-    prepared = SHALLOW[name].prepare(store, force)
+    pause = _Pause(on_step)
+    prepared = SHALLOW[name].prepare(store, force, pause)
     parts = list(dict.fromkeys(part for r in replicas for part in r.evaluate))
     metric = {part: np.full((len(replicas), 1), np.nan) for part in ("train", *parts)}
     fits: dict[tuple[int, bytes], list[Callable[[np.ndarray], np.ndarray]]] = {}
-    interrupted = False
     for place, replica in enumerate(replicas):
         replica.check(store.num_graphs, place)
-        train = np.asarray(replica.train, dtype=np.int64)
-        key = replica.seed, np.sort(train).tobytes()
+        train, key = np.asarray(replica.train, dtype=np.int64), _key(replica)
         if key not in fits:
             # Several targets are learned one by one.
             columns = [y] if y.ndim == 1 else list(y.T)
-            fits[key] = [prepared.fit(train, column[train], replica.seed) for column in columns]
+            fits[key] = [prepared.fit(train, column[train], replica.seed, pause) for column in columns]
         for part, ids in {"train": train, **replica.evaluate}.items():
             metric[part][place] = _metric(fits[key], np.asarray(ids, dtype=np.int64), y, name)
-        if on_fit is not None and on_fit() and place + 1 < len(replicas):
-            interrupted = True
-            break
     nothing = np.full((len(replicas), 1), np.nan)
     return History(
         train_loss=nothing,
@@ -58,8 +59,30 @@ def fit_once(
         metric=metric,
         weights=[{} for _ in replicas],
         epoch=np.ones(len(replicas), dtype=int),
-        interrupted=interrupted,
     )
+
+
+def number_of_fits(replicas: Sequence[Replica]) -> int:
+    """How many models :func:`fit_once` fits: one for all replicas with the same training graphs and seed."""
+    return len({_key(replica) for replica in replicas})
+
+
+class _Pause:
+    """Asks now and then whether to stop."""
+
+    def __init__(self, on_step: Callable[[], bool | None] | None):
+        self.on_step, self.asked = on_step, -np.inf
+
+    def __call__(self) -> None:
+        if self.on_step is None or monotonic() - self.asked < _ASK_EVERY:
+            return
+        self.asked = monotonic()
+        if self.on_step():
+            raise StudyInterrupted
+
+
+def _key(replica: Replica) -> tuple[int, bytes]:
+    return replica.seed, np.sort(np.asarray(replica.train, dtype=np.int64)).tobytes()
 
 
 def _metric(fits: Sequence[Callable[[np.ndarray], np.ndarray]], ids: np.ndarray, y: np.ndarray, name: str) -> float:

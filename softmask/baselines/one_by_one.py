@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch.nn.parameter import UninitializedParameter
 
 from softmask.data.store import GraphStore
-from softmask.errors import SettingError
+from softmask.errors import CannotRun, SettingError
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.losses import LOSSES, METRICS
 from softmask.fleet.replica import Replica
@@ -76,8 +76,13 @@ def train_one_by_one(
             who = _identity(model, replica, store, epochs, batch_size, patience)
             done = None if saved is None else saved.load(who)
             if done is None:
-                one = _Training(model, graphs, replica, store, loss, batch_size, device, channels)
-                done, interrupted = one.run(epochs, report, patience)
+                try:
+                    one = _Training(model, graphs, replica, store, loss, batch_size, device, channels)
+                    done, interrupted = one.run(epochs, report, patience)
+                except torch.OutOfMemoryError:
+                    raise CannotRun(
+                        f"a batch of {batch_size} graphs does not fit into the memory of {device}; use smaller batches"
+                    ) from None
                 if interrupted:
                     break
                 if saved is not None:

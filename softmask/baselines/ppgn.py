@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.nn import Linear, Module, ModuleList, ReLU, Sequential
 from torch_geometric.utils import to_dense_adj, to_dense_batch
 
+from softmask.baselines.dense import check_memory
 from softmask.baselines.entry import Inputs
-from softmask.errors import SettingError
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
 
-# Matrices a channel and block that a step holds, counted in the code below; and the most that they may take together.
-_HELD, _MOST_BYTES = 10, 64 * 2**30
+# Matrices a channel and block that a step holds, counted in the code below and in what autograd keeps.
+_HELD = 10
 
 
 class Block(Module):
@@ -83,11 +83,6 @@ def _largest(h: Tensor, where: Tensor) -> Tensor:
 def build_ppgn(inputs: Inputs, settings: "Settings") -> PPGN:
     """PPGN, unless the largest graphs make it take more memory than there is."""
     largest = int(inputs.sizes.max(initial=1))
-    held = _HELD * settings.layers * settings.batch_size * largest**2 * settings.hidden * 4
-    if held > _MOST_BYTES:
-        raise SettingError(
-            f"PPGNN holds about {held / 2**30:.0f} GiB for a batch of {settings.batch_size} graphs of up to {largest} "
-            f"nodes with {settings.hidden} channels; at most {_MOST_BYTES >> 30} are allowed: give a smaller "
-            "--batch-size or --hidden"
-        )
+    held = largest**2 * (2 * inputs.channels + _HELD * settings.layers * settings.hidden)
+    check_memory("PPGNN", held, inputs, settings)
     return PPGN(inputs.channels, settings.hidden, settings.layers, inputs.outputs)

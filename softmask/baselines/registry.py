@@ -1,7 +1,7 @@
 """Which baselines there are, and models of one's own beside them."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from softmask.baselines.entry import TRAINING, Baseline, Inputs, Way
@@ -21,6 +21,7 @@ __all__ = [
     "Inputs",
     "baseline_settings",
     "check_model",
+    "check_options",
     "find_model",
     "register_model",
     "title_of",
@@ -79,6 +80,39 @@ def uses_of(model: str) -> tuple[str, ...] | None:
     if model == SOFT_MASK:
         return None
     return ("model", *(BASELINES[model].uses if model in BASELINES else _OWN_USES))
+
+
+_IDLE: dict[Way, dict[str, str]] = {
+    "once": {
+        "patience": "it has no epochs to stop after",
+        "precision": "it computes in float64",
+        "repeats": "a fit has no weights to draw anew",
+        "validation": "it has no epoch to choose and learns from the whole training part",
+        "weights": "it has none",
+        "device": "it computes on the CPU",
+    },
+    "one by one": {"precision": "it computes in float32"},
+    "fleet": {},
+}
+# What these ways do anyway may be asked for.
+_ANYWAY = {("once", "precision"): "float64", ("once", "device"): "cpu", ("one by one", "precision"): "float32"}
+
+
+def check_options(models: Iterable[str], **given: Any) -> None:
+    """Refuses options of a study that have no effect on any of its models.
+
+    Args:
+        models: their names.
+        given: options by name; ``None``, False and ``auto`` are not given.
+    """
+    models = list(dict.fromkeys(models))
+    ways = {model: way_of(model) for model in models}
+    for name, value in given.items():
+        if value is None or value is False or value == "auto":
+            continue
+        why = {model: _IDLE[way].get(name) for model, way in ways.items() if _ANYWAY.get((way, name)) != value}
+        if models and len(why) == len(models) and all(why.values()):
+            raise SettingError(f"{name} has no effect on {', '.join(models)}: {why[models[0]]}; leave it out")
 
 
 def register_model(name: str, model: "Callable[[int, int], Module]") -> None:

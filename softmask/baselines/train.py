@@ -12,6 +12,7 @@ from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.fleet import History, Replica, train_in_waves
 from softmask.fleet.precision import Precision
+from softmask.fleet.waves import free_memory
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
@@ -37,7 +38,8 @@ def train_baseline(
         replicas: the models to train.
         epochs: how often every training graph is seen.
         patience: a part and a number of epochs without improvement that end a training.
-        on_epoch: called after every epoch, or after every fit of a model that trains once; True ends the training.
+        on_epoch: called after every epoch, or a few times a second by what trains once; True ends the training, of what
+            trains once with :class:`~softmask.errors.StudyInterrupted`.
         device: where to train; what trains once does so on the CPU.
         precision: of a fleet; other models compute in float32.
         snapshots: folder from which an interrupted training goes on.
@@ -58,6 +60,7 @@ def train_baseline(
         task=task,
         sizes=store.sizes.cpu().numpy(),
         edge_channels=None if edges is None else edges.channels,
+        memory=free_memory(torch.device(device)),
     )
 
     def make() -> torch.nn.Module:

@@ -48,7 +48,7 @@ def evaluate(
         typer.Option(
             metavar="FILE",
             help="Choose the settings too, for each fold on its validation part, from a grid: a TOML file, or bio, "
-            "social, quick or paper.",
+            "social, quick or paper. Options given beside it win over what it gives one value.",
         ),
     ] = None,
     sample: study.Sample = None,
@@ -91,6 +91,7 @@ def evaluate(
 
     [b]A baseline:[/b] softmask evaluate PROTEINS --model gin --protocol both --runs 10
     """
+    from softmask.baselines.registry import check_options
     from softmask.cli.dataset import open_dataset
     from softmask.study.ask import ask
 
@@ -118,9 +119,12 @@ def evaluate(
     }
     name = store.info.get("name", data)
     base = options.settings_of(source, name, given)
+    settings = [base] if grid is None else options.grid_of(grid, name, sample, seed, base, given)
+    idle = {"repeats": repeats, "validation": validation if grid is None else None, "device": device}
+    check_options((s.model for s in settings), **idle)
     study_ = ask(
         store,
-        base if grid is None else options.grid_of(grid, name, sample, seed, base),
+        settings,
         protocol=protocol,
         folds=folds,
         runs=runs,

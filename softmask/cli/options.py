@@ -159,11 +159,31 @@ def settings_of(source: str | None, data: str, given: dict[str, Any]) -> "Settin
     return made
 
 
-def grid_of(grid: str, data: str, sample: int | None, seed: int, base: "Settings") -> "list[Settings]":
-    """The settings to try: all of a grid, or a sample of it, with `base` for what it does not name."""
-    from softmask.study.grid import read_grid
+def grid_of(
+    grid: str, data: str, sample: int | None, seed: int, base: "Settings", given: dict[str, Any]
+) -> "list[Settings]":
+    """The settings to try: all of a grid, or a sample of it.
+
+    Args:
+        grid: a file, or the name of a grid that comes along.
+        data: the name of the set.
+        sample: how many of them, if not all.
+        seed: of the sample.
+        base: where settings that the grid does not name come from.
+        given: options of the command line by name, ``None`` where nothing was given. They win over what the grid gives
+            one value; where it gives several, one of the two must go.
+    """
+    from softmask.study.grid import Grid, read_grid
 
     found = read_grid(grid, data)
+    wins = {name: value for name, value in given.items() if value is not None and name in found.values}
+    for name in wins:
+        if len(values := found.values[name]) > 1:
+            raise SettingError(
+                f"--{name.replace('_', '-')} {wins[name]}, but the grid {grid} tries {', '.join(map(str, values))}: "
+                "leave the option out, or give a grid of your own without it"
+            )
+    found = Grid(found.name, found.values | {name: (value,) for name, value in wins.items()})
     used = None if "model" in found.values else uses_of(base.model)
     idle = [name for name, values in found.values.items() if used is not None and name not in used and len(values) > 1]
     if idle:

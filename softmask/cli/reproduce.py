@@ -101,7 +101,8 @@ def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device
 def _baselines(sets: list[str], systems: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
     from softmask.cli.study import run_study
     from softmask.data.catalog import open_data
-    from softmask.paper.baselines import cells, markdown
+    from softmask.errors import CannotRun
+    from softmask.paper.baselines import SystemCell, cells, markdown
 
     stores: dict[str, Any] = {}
     for cell in cells(sets, systems, quick):
@@ -110,10 +111,11 @@ def _baselines(sets: list[str], systems: list[str], quick: bool, out: Path, devi
         print(f"{cell.name}, {cell.variant}: {cell.folder(out)}", file=sys.stderr)
         try:
             run_study(cell.study(stores[cell.name], out), "local", None, device, fresh=False, tensorboard=False)
-        except SettingError as error:
+        except CannotRun as error:
             # It lacks what the system needs, or would take beyond reason: the table says so, and the others go on.
             print(f"not run: {error}", file=sys.stderr)
-            cell.refuse(out, str(error))
+            if isinstance(cell, SystemCell):
+                cell.refuse(out, str(error))
     _write(markdown(out), out / "baselines.md")
 
 

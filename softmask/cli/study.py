@@ -58,6 +58,8 @@ def run_study(
         raise SettingError("--address belongs to --executor ray")
     with resumable(study.folder) as stop, study_bar() as bar:
         record = study.run(runner, lambda *progress: bar(*progress) or stop.asked, fresh=fresh)
+    if not record.jobs and (record.folder / "report.md").is_file():
+        return record  # the numbers of its epochs are not here, and the report that was made from them is
     for name, text in (("report.md", markdown_report(record)), ("report.html", html_report(record))):
         with atomic_path(record.folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -16,7 +16,8 @@ def tune(
         typer.Option(
             metavar="FILE",
             help="The settings to try: a TOML file with a list of values for each, or one that comes along: quick, "
-            "bio, social (the paper's own search), or paper (that of the set's family).",
+            "bio, social (the paper's own search), or paper (that of the set's family). Options given beside it win "
+            "over what it gives one value.",
         ),
     ] = "quick",
     sample: study.Sample = None,
@@ -65,10 +66,11 @@ def tune(
 
     store = open_data(data, data_dir)
     name = store.info.get("name", data)
-    base = options.settings_of(source, name, {"model": model, "variant": variant, "epochs": epochs})
+    given = {"model": model, "variant": variant, "epochs": epochs}
+    base = options.settings_of(source, name, given)
     study_ = ask(
         store,
-        options.grid_of(grid, name, sample, seed, base),
+        options.grid_of(grid, name, sample, seed, base, given),
         protocol="tune",
         folds=folds,
         runs=runs,

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from softmask.data.store import GraphStore
-from softmask.errors import SettingError
+from softmask.errors import CannotRun, SettingError
 from softmask.fleet.batches import plan
 from softmask.fleet.check import check
 from softmask.fleet.fleet import Fleet, OnEpoch
@@ -75,7 +75,7 @@ def train_in_waves(
     memory = free_memory(device) if memory is None else memory
     wave = min(int((_SHARE * memory - shared) // each), len(replicas))
     if wave < 1:
-        raise SettingError(
+        raise CannotRun(
             f"one model needs about {(shared + each) / 2**30:.2f} GiB and {memory / 2**30:.2f} GiB are free on "
             f"{device}; use smaller batches or hidden vectors"
         )
@@ -109,7 +109,7 @@ def train_in_waves(
         torch.cuda.empty_cache()
         if not fits:
             if wave == 1:
-                raise SettingError(f"one model does not fit into the memory of {device}; use smaller batches")
+                raise CannotRun(f"one model does not fit into the memory of {device}; use smaller batches")
             wave = -(-wave // 2)
             _warn(f"out of memory: going on with {wave} models at a time")
             continue

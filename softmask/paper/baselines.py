@@ -12,9 +12,9 @@ import numpy as np
 
 from softmask.baselines.registry import BASELINES, SOFT_MASK, baseline_settings, title_of, way_of
 from softmask.errors import SettingError
-from softmask.paper import paper_settings
 from softmask.paper.published import published
 from softmask.paper.table1 import Cell
+from softmask.paper.table1 import cells as table1_cells
 from softmask.study.compare import compare_studies
 from softmask.study.record import Record, read_json, read_record, write_json
 
@@ -38,16 +38,20 @@ def _recipe() -> dict[str, Any]:
     return tomllib.loads(files("softmask.paper").joinpath("baselines.toml").read_text(encoding="utf-8"))
 
 
-def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = False) -> list[SystemCell]:
-    """The studies in the order of the recipe; of some sets or systems only, if any are named."""
+def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = False) -> list[Cell]:
+    """The studies in the order of the recipe; of some sets or systems only, if any are named.
+
+    SMG-JK, to compare with, is that of Table 1: the same study in the same folder.
+    """
     recipe = _recipe()
-    found = []
+    found: list[Cell] = []
     for part in recipe["parts"]:
         for name in part["sets"]:
             if quick and name not in recipe["quick"]["sets"]:
                 continue
+            smg = table1_cells([name], [recipe["with_smg"]], quick)
             named = list(BASELINES) if part["systems"] == "all" else part["systems"]
-            found += [_cell(name, system, quick) for system in (recipe["with_smg"], *named)]
+            found += [*smg, *(_cell(name, system, smg[0], quick) for system in named)]
     # The cheap ones first: what trains one by one takes by far the longest.
     found.sort(key=lambda cell: ("fleet", "once", "one by one").index(way_of(cell.settings.model)))
     for what, wanted, known in (
@@ -59,15 +63,17 @@ def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = F
     return [c for c in found if (not sets or c.name in sets) and (not systems or c.variant in systems)]
 
 
-def _cell(name: str, system: str, quick: bool) -> SystemCell:
+def _cell(name: str, system: str, smg: Cell, quick: bool) -> SystemCell:
+    """The study of a baseline: over the folds of SMG-JK's first run, or of all its runs if the recipe says so."""
     recipe = _recipe()
-    if system in BASELINES:
-        settings = baseline_settings(system)
-        if name in recipe["readout"].get(system, ()):
-            settings = replace(settings, readout="mean")
+    if system in recipe["settings_of_smg"]:
+        settings = replace(smg.settings, model=system)
     else:
-        settings = replace(paper_settings(name), variant=system)
-    cell = SystemCell(name, system, recipe["protocol"], seed=0, runs=recipe["runs"], settings=settings)
+        settings = baseline_settings(system, **recipe["settings"].get(system, {}).get(name, {}))
+    if name in recipe["readout"].get(system, ()):
+        settings = replace(settings, readout="mean")
+    runs = smg.runs if system in recipe["runs_of_smg"] else 1
+    cell = SystemCell(name, system, recipe["protocol"], smg.seed, runs, settings)
     if not quick:
         return cell
     small = recipe["quick"]
@@ -76,7 +82,7 @@ def _cell(name: str, system: str, quick: bool) -> SystemCell:
 
 
 def gather(out: Path) -> dict[tuple[str, str], Record | str]:
-    """The finished studies by set and system; or, in words, why there is none."""
+    """The finished studies by set and system, SMG-JK's of Table 1 among them; or, in words, why there is none."""
     table: dict[tuple[str, str], Record | str] = {}
     for path in sorted((out / "baselines").glob("*/*/refused.json")):
         told = read_json(path)
@@ -84,6 +90,13 @@ def gather(out: Path) -> dict[tuple[str, str], Record | str]:
     for path in sorted((out / "baselines").glob("*/*/result.json")):
         record = read_record(path.parent)
         table[record.question["data"], path.parent.name] = record
+    smg = _recipe()["with_smg"]
+    # Of several, the first: the one whose runs begin with seed 0, as those of the baselines do.
+    for path in sorted((out / "table1").glob(f"*/{smg}/*-seed0-*/result.json")):
+        record = read_record(path.parent)
+        before = record.question["data_hash"]
+        now = _recipe()["same_graphs"].get(before, before)
+        table.setdefault((record.question["data"], smg), replace(record, question=record.question | {"data_hash": now}))
     return table
 
 
@@ -92,11 +105,11 @@ def markdown(out: Path) -> str:
     table = gather(out)
     recipe = _recipe()
     order = [name for part in recipe["parts"] for name in part["sets"]]
-    names = sorted({name for name, _ in table}, key=order.index)
+    names = sorted({name for name, system in table if system != recipe["with_smg"]}, key=order.index)
     systems = [recipe["with_smg"], *BASELINES]
     lines = [
-        "| set | system | trained | ours, paper's protocol* | ours, fair | quoted in the paper |",
-        "|---|---|---|---|---|---|",
+        "| set | system | trained | runs | ours, paper's protocol* | ours, fair | quoted in the paper |",
+        "|---|---|---|---|---|---|---|",
     ]
     notes: list[str] = []
     refused: list[str] = []
@@ -112,13 +125,15 @@ def markdown(out: Path) -> str:
     lines += [
         "",
         "\\* epoch chosen on the test folds, as in the paper, but for systems that train once and have no epochs; ± is "
-        "the standard deviation over folds. Quoted figures are those of the soft-mask paper's Table 1, which took them "
-        "from many papers, with folds and settings of their own.",
+        "the standard deviation over folds, averaged over runs. Quoted figures are those of the soft-mask paper's "
+        "Table 1, which took them from many papers, with folds and settings of their own. SMG-JK is the study of "
+        "[Table 1](table1.md), and all systems have its folds.",
     ]
     sections = {
         "## Where ours differs from the quoted figure by more than two standard errors": notes,
         "## Is SMG-JK better?": _significance(table, names),
-        "## Not run": refused,
+        "## Refused": refused,
+        "## Not run yet": _missing(table),
     }
     for title, said in sections.items():
         if said:
@@ -129,9 +144,10 @@ def markdown(out: Path) -> str:
 def _row(name: str, system: str, record: Record) -> tuple[str, list[str]]:
     assert record.result is not None
     figures, quoted = record.result["figures"], _quoted(name, system)
-    ways = ", ".join(record.result.get("ways", ()))
+    ways = ", ".join(record.result.get("ways", ("fleet",)))  # the first studies were fleets all, and do not say so
     shown = "" if quoted is None else f"{quoted[0]:.1f}" + ("" if quoted[1] is None else f" ± {quoted[1]:.1f}")
-    cells_ = [name, _title(system), ways, *(_percent(figures.get(f)) for f in ("paper", "fair")), shown]
+    runs = str(record.question.get("runs", len(record.splits)))
+    cells_ = [name, _title(system), ways, runs, *(_percent(figures.get(f)) for f in ("paper", "fair")), shown]
     line = f"| {' | '.join(cells_)} |"
     if quoted is None or "paper" not in figures:
         return line, []
@@ -140,8 +156,9 @@ def _row(name: str, system: str, record: Record) -> tuple[str, list[str]]:
     gap = ours.mean() - quoted[0]
     if abs(gap) <= 2 * error:
         return line, []
-    why = _recipe()["differs"].get(system, "")
-    told = f"; known to differ: {why}" if why else ""
+    reasons = _recipe()["differs"]
+    why = [reasons.get(system, {}).get(key, "") for key in ("all", name)]
+    told = "; known to differ: " + "; ".join(w for w in why if w) if any(why) else ""
     errors = f" ({abs(gap) / error:.1f} standard errors)" if error > 0 else ""
     return line, [f"- {_title(system)} on {name}: {gap:+.1f} points{errors}{told}."]
 
@@ -153,9 +170,35 @@ def _significance(table: dict[tuple[str, str], Record | str], names: Sequence[st
         ours = table.get((name, recipe["with_smg"]))
         for system in recipe["against"]:
             other = table.get((name, system))
+            missing = [_title(s) for s, r in ((recipe["with_smg"], ours), (system, other)) if not isinstance(r, Record)]
             if isinstance(ours, Record) and isinstance(other, Record):
-                said.append(f"- {name}: {compare_studies(ours, other, 'fair').sentence()}")
+                said.append(f"- {name}: {compare_studies(_first(ours, len(other.splits)), other).sentence()}")
+            else:
+                said.append(
+                    f"- {name}: SMG-JK against {_title(system)} cannot be said, {' and '.join(missing)} not run."
+                )
     return said
+
+
+def _first(record: Record, runs: int) -> Record:
+    """A finished study as if it had had its first runs only, to be paired with one that has no more."""
+    assert record.result is not None
+    if len(record.splits) <= runs:
+        return record
+    figures = {}
+    for name, figure in record.result["figures"].items():
+        scores = figure["scores"][:runs]
+        figures[name] = figure | {"scores": scores, "mean": float(np.mean(scores))}
+    return replace(record, splits=record.splits[:runs], result=record.result | {"figures": figures})
+
+
+def _missing(table: dict[tuple[str, str], Record | str]) -> list[str]:
+    """Which studies of the recipe there are not, set by set."""
+    rest: dict[str, list[str]] = {}
+    for cell in cells():
+        if (cell.name, cell.variant) not in table:
+            rest.setdefault(cell.name, []).append(_title(cell.variant))
+    return [f"- {name}: {', '.join(systems)}" for name, systems in rest.items()]
 
 
 def _quoted(name: str, system: str) -> tuple[float, float | None] | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from softmask.baselines.own import own_code
-from softmask.baselines.registry import BASELINES, SOFT_MASK, find_model
+from softmask.baselines.registry import BASELINES, SOFT_MASK, check_options, find_model
 from softmask.data.fold_files import Fold
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
@@ -66,6 +66,7 @@ def ask(
     settings = (settings,) if isinstance(settings, Settings) else tuple(settings)
     for model in dict.fromkeys(s.model for s in settings if s.model != SOFT_MASK):
         find_model(model).check(store)
+    check_options((s.model for s in settings), patience=patience, precision=precision, weights=weights)
     y = targets_of(store)
     if given is not None:
         splits: list[dict[str, Any]] = given_splits(given, runs, seed)

@@ -24,11 +24,12 @@ def figures(record: Record) -> dict[str, Any]:
         if role in roles:
             scores, epochs = make(record, role)
             label = LABELS[role]
+            once = all(way_of(s.get("model", SOFT_MASK)) == "once" for s in record.question["settings"])
             if len(record.question["settings"]) > 1:
-                label = label.replace("epoch", "epoch and settings")
-            elif way_of(record.question["settings"][0].get("model", SOFT_MASK)) == "once":
+                label = label.replace("epoch", "settings" if once else "epoch and settings")
+            elif once:
                 label = NO_EPOCHS
-            found[role] = _figure(label, scores, epochs)
+            found[role] = _figure(label, scores, None if once else epochs)
     gap = None
     if {"paper", "fair"} <= found.keys():
         gap = found["paper"]["mean"] - found["fair"]["mean"]
@@ -63,7 +64,7 @@ def chosen_epochs(record: Record, role: str) -> np.ndarray:
     return np.array([best_epoch(m, v, record.classes, patience) for m, v in zip(metric, loss)])
 
 
-def _figure(label: str, scores: np.ndarray, epochs: list[Any]) -> dict[str, Any]:
+def _figure(label: str, scores: np.ndarray, epochs: list[Any] | None) -> dict[str, Any]:
     means = scores.mean(axis=1)
     # One part has no spread over folds; of several runs there is the spread over them.
     one = scores.shape[1] == 1
@@ -75,8 +76,8 @@ def _figure(label: str, scores: np.ndarray, epochs: list[Any]) -> dict[str, Any]
         "std": None if one and len(means) == 1 else float(spread),
         "std_of_runs": float(means.std()),
         "runs": [
-            {"mean": float(m), "std": d, "epoch" if isinstance(e, int) else "epochs": e}
-            for m, d, e in zip(means, deviations, epochs, strict=True)
+            {"mean": float(m), "std": d} | ({} if e is None else {"epoch" if isinstance(e, int) else "epochs": e})
+            for m, d, e in zip(means, deviations, epochs or [None] * len(means), strict=True)
         ],
         "scores": scores.tolist(),
     }

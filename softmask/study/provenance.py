@@ -64,7 +64,7 @@ def _commit() -> dict[str, Any]:
     """
     if told := os.environ.get("SOFTMASK_COMMIT"):
         return {"commit": told, "dirty": None}
-    folder = Path(__file__).resolve().parent
+    folder = Path(__file__).resolve().parents[1]  # the package: results depend on all of it
 
     def git(*arguments: str) -> str:
         answer = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=20)

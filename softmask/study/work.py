@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from softmask.baselines.once import number_of_fits
 from softmask.baselines.own import check_elsewhere
 from softmask.baselines.registry import SOFT_MASK, way_of
 from softmask.baselines.train import train_baseline
@@ -110,7 +111,7 @@ class Work:
         name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
         done = {
             "question": self.question,
-            "replicas": len(job.trials),
+            "replicas": number_of_fits(replicas) if way_of(shape.model) == "once" else len(replicas),
             "wall_s": round(seconds, 3),
             "device": name,
             "precision": _precision(self.precision, shape.model, device),

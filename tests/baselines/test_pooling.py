@@ -11,7 +11,8 @@ from softmask.baselines import Inputs, baseline_settings
 from softmask.baselines.dgcnn import DGCNN, nodes_to_keep
 from softmask.baselines.diffpool import DiffPool
 from softmask.baselines.pooling import MeanConv, PoolGNN, build_sagpool, build_topk
-from softmask.baselines.ppgn import PPGN, build_ppgn
+from softmask.baselines.ppgn import PPGN
+from softmask.baselines.registry import find_model
 from softmask.errors import SettingError
 
 CLOSE = {"atol": 1e-8, "rtol": 1e-8}
@@ -254,10 +255,40 @@ def test_ppgn_tells_apart_what_weisfeiler_and_leman_do_not():
     assert (outs[0] - outs[1]).abs().max() > 1e-4
 
 
-def test_ppgn_says_beforehand_what_is_too_large():
-    inputs = Inputs(3, 2, "classification", np.array([10, 3782]))
-    with pytest.raises(SettingError, match=r"about \d+ GiB for a batch of 32 graphs of up to 3782 nodes"):
-        build_ppgn(inputs, baseline_settings("ppgn"))
+@pytest.mark.parametrize(("model", "batch"), [("ppgn", 32), ("diffpool", 128)])
+def test_dense_models_say_beforehand_what_is_too_large(model, batch):
+    """REDDIT-MULTI-12K: its largest graph has 3782 nodes."""
+    inputs = Inputs(3, 2, "classification", np.array([10, 3782]), memory=16 * 2**30)
+    settings = baseline_settings(model)
+    with pytest.raises(SettingError, match=rf"about [\d,.]+ GiB for a batch of {batch} graphs of up to 3782 nodes"):
+        find_model(model).build(inputs, settings)
+    find_model(model).build(inputs._replace(sizes=np.array([10, 30])), settings)
+
+
+@pytest.mark.parametrize(("nodes", "hidden"), [(40, 20), (40, 64), (150, 20)])
+@pytest.mark.parametrize("name", ["diffpool", "ppgn"])
+def test_the_estimate_is_what_autograd_keeps(name, nodes, hidden):
+    """Counted by hand: every tensor that a forward pass keeps for its gradient, but for the weights."""
+    settings = baseline_settings(name, hidden=hidden // 4 if name == "ppgn" else hidden, batch_size=2)
+    inputs = Inputs(3, 2, "classification", np.array([nodes, nodes]))
+    model = find_model(name).build(inputs, settings).train()
+    kept = {}
+    weights_ = {p.data_ptr() for p in model.parameters()}
+
+    def keep(tensor):
+        if tensor.data_ptr() not in weights_:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    edges = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)])
+    edges = torch.cat([edges, edges.flip(0)], dim=1)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(torch.randn(2 * nodes, 3), torch.cat([edges, edges + nodes], dim=1), torch.arange(2 * nodes) // nodes, 2)
+    held = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    # Refused with a little less memory than that, and not with a little more.
+    with pytest.raises(SettingError, match="GiB are free here"):
+        find_model(name).build(inputs._replace(memory=int(0.8 * held)), settings)
+    find_model(name).build(inputs._replace(memory=int(1.25 * held)), settings)
 
 
 def test_every_parameter_receives_a_gradient():

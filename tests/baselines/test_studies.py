@@ -72,6 +72,14 @@ def test_what_trains_once_has_one_figure(studies):
     assert figures["fair"]["label"] == "no epoch to choose"
     assert "no epochs to choose from" in said(record)
     assert set(record.metrics["epoch"].tolist()) == {1}
+    # Three fits, one for each fold, serve both protocols and both repeats; no epoch and no repeat is reported.
+    assert record.result["models"] == 3
+    assert not any("epoch" in key for figure in figures.values() for run in figure["runs"] for key in run)
+    text = markdown_report(record)
+    assert "| models | 3 |" in text
+    assert "| epoch |" not in text
+    assert "retrainings" not in text
+    assert "retrainings" in markdown_report(studies["gin"])
     assert record.result["ways"] == ["once"]
     # By hand: the kernel of all graphs, a fit to all that is not in the fold.
     prepared = SHALLOW["wl"].prepare(STORE)
@@ -193,3 +201,33 @@ def test_the_docs_list_every_baseline():
     run = {b.row for b in BASELINES.values()}
     for row in set(published()["table1"]["accuracy"]) - set(OURS.values()) - run:
         assert f"| {row} |" in page, "why it is not run"
+
+
+def test_what_trains_once_can_be_stopped_before_its_first_fit(tmp_path):
+    """Ctrl-C asks to stop; the kernel's matrix is not waited for, and nothing is kept of it."""
+    study = ask(STORE, baseline_settings("rw"), folds=3, folder=tmp_path / "s")
+    with pytest.raises(StudyInterrupted):
+        study.run(CPU, lambda *_: True)
+    assert not list((tmp_path / "s" / "jobs").glob("*/*"))
+    assert study.run(CPU).result["models"] == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said"),
+    [
+        ("wl", {"patience": 5}, "patience has no effect on wl: it has no epochs"),
+        ("labels-mlp", {"precision": "bf16"}, "precision has no effect on labels-mlp: it computes in float64"),
+        ("wl", {"weights": True}, "weights has no effect on wl: it has none"),
+        (SMALL, {"precision": "bf16"}, "it computes in float32"),
+    ],
+)
+def test_options_without_an_effect_are_refused(model, options, said, tmp_path):
+    with pytest.raises(SettingError, match=re.escape(said)):
+        ask(STORE, baseline_settings(model), folder=tmp_path, **options)
+
+
+def test_options_with_an_effect_on_some_models_are_not(tmp_path):
+    both = [baseline_settings("wl"), baseline_settings("gin", epochs=2)]
+    ask(STORE, both, patience=5, precision="float32", folder=tmp_path)
+    ask(STORE, baseline_settings(SMALL), precision="float32", patience=5, folder=tmp_path)
+    ask(STORE, baseline_settings("wl"), precision="float64", folder=tmp_path)

@@ -49,6 +49,13 @@ def test_evaluate_a_baseline(run, tmp_path):
         (["--model", "gin", "--settings", "paper"], "--settings paper is for the soft-mask models"),
         (["--model", "ecc"], "needs edge labels or attributes"),
         (["--model", "wl", "--grid", "quick"], "the grid quick varies layers, lr: that has no effect on the model wl"),
+        (["--model", "wl", "--patience", "5"], "patience has no effect on wl"),
+        (["--model", "wl", "--repeats", "5"], "repeats has no effect on wl"),
+        (["--model", "labels-mlp", "--validation", "0.2"], "validation has no effect on labels-mlp"),
+        (["--model", "wl", "--precision", "float32"], "precision has no effect on wl"),
+        (["--model", "wl", "--device", "cuda"], "device has no effect on wl: it computes on the CPU"),
+        (["--model", "topk", "--precision", "bf16"], "precision has no effect on topk"),
+        (["--grid", "quick", "--lr", "0.1"], "--lr 0.1, but the grid quick tries 0.005, 0.001"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run, options, said):
@@ -62,3 +69,14 @@ def test_a_tuned_baseline_is_no_model_to_keep(run, tmp_path):
     code, _, err = run("fit", "motif:graphs=24", "--settings", tmp_path / "s.toml", "-o", tmp_path / "m.safetensors")
     assert code == 2
     assert "soft-mask models" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("command", ["tune", "evaluate"])
+def test_an_option_wins_over_the_one_value_of_a_grid(run, tmp_path, command):
+    """The grid says 30 epochs, and two rates."""
+    (tmp_path / "grid.toml").write_text("hidden = 8\nlayers = 2\nepochs = 30\nlr = [0.01, 0.001]\n")
+    options = ("--grid", tmp_path / "grid.toml", "--epochs", 2, "--folds", 2, "--validation", 0.3, "--json")
+    code, out, _ = run(command, "motif:graphs=24", *options, "-o", tmp_path / "s")
+    assert code == 0
+    settings = json.loads(out)["question"]["settings"]
+    assert [(s["epochs"], s["lr"]) for s in settings] == [(2, 0.01), (2, 0.001)]

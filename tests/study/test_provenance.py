@@ -1,6 +1,7 @@
 import getpass
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -36,6 +37,29 @@ def test_commit():
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
     tracked = subprocess.run(["git", "ls-files", "__init__.py"], cwd=folder, capture_output=True, text=True).stdout
     assert found["commit"] == (asked.stdout.strip() if asked.returncode == 0 and tracked else None)
+
+
+def test_a_change_anywhere_in_the_package_is_seen(tmp_path):
+    source = Path(softmask.__file__).parent
+    shutil.copytree(source, tmp_path / "softmask", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def git(*arguments):
+        name = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+        subprocess.run(["git", *name, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    def dirty():
+        code = "from softmask.study.provenance import _commit; print(_commit()['dirty'])"
+        told = subprocess.run(
+            [sys.executable, "-B", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return told.stdout.strip()
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "all")
+    assert dirty() == "False"
+    (tmp_path / "softmask" / "ops" / "more.py").write_text("")
+    assert dirty() == "True"
 
 
 def test_without_git(monkeypatch):

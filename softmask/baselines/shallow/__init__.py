@@ -4,6 +4,7 @@ All of them see a graph as simple and undirected, and nothing of a target but th
 """
 
 from softmask.baselines.shallow.anonymous_walks import AnonymousWalks
+from softmask.baselines.shallow.deep_kernel import DeepKernel
 from softmask.baselines.shallow.fgsd import SpectralDistances
 from softmask.baselines.shallow.graphlet import Graphlet
 from softmask.baselines.shallow.histogram import Histogram
@@ -19,6 +20,7 @@ _ALL: tuple[Shallow, ...] = (
     Propagation(),
     SpectralDistances(),
     AnonymousWalks(),
+    DeepKernel(),
     Histogram("logistic"),
     Histogram("mlp"),
     Histogram("logistic", degree=True),

@@ -7,6 +7,7 @@ from scipy import sparse
 
 from softmask.baselines.shallow import cost
 from softmask.baselines.shallow.graphs import adjacency, block, counted, degrees, pointers
+from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, inner_products, normalised
 from softmask.data.store import GraphStore
 
@@ -32,7 +33,7 @@ class AnonymousWalks:
     needs_labels: bool = False
     cite: str = "Ivanov and Burnaev, Anonymous walk embeddings, ICML 2018 (feature-based)"
 
-    def prepare(self, store: GraphStore, force: bool = False) -> Kernels:
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         longest = max(self.lengths)
         walks = store.num_graphs * self.walks
@@ -42,11 +43,12 @@ class AnonymousWalks:
         matrix, ptr = adjacency(store), pointers(store)
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self.lengths]
         for g in range(store.num_graphs):
+            pause()
             draws = np.random.Generator(np.random.PCG64([self.seed, g])).random((longest + 1, self.walks))
             met = anonymous(random_walks(block(matrix, ptr[g], ptr[g + 1]), draws))
             for length, patterns in zip(self.lengths, found):
                 patterns.append(np.unique(pattern_codes(met[: length + 1]), return_counts=True))
-        grams = (normalised(inner_products(counted(patterns))) for patterns in found)
+        grams = (normalised(inner_products(counted(patterns), pause)) for patterns in found)
         return Kernels([gram.astype(np.float32) for gram in grams])
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from softmask.data.store import GraphStore
-from softmask.errors import SettingError
+from softmask.errors import CannotRun
 
 MINUTES = 60.0
 GIGABYTES = 12.0
@@ -23,7 +23,7 @@ class Cost:
         """Refuses what is beyond an hour or 12 GB, unless it is forced."""
         if force or (self.minutes <= MINUTES and self.gigabytes <= GIGABYTES):
             return
-        raise SettingError(
+        raise CannotRun(
             f"{name} on {store.info.get('name', 'this set')} ({store.num_graphs} graphs, {store.num_nodes} nodes, "
             f"{store.num_edges} entries of neighbours) needs about {self.minutes:,.0f} minutes on one core and "
             f"{self.gigabytes:,.1f} GB of memory, for its matrices and ten folds; without being forced, it stops at "

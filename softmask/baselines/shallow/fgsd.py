@@ -9,6 +9,7 @@ from scipy.sparse.csgraph import connected_components
 
 from softmask.baselines.shallow import cost
 from softmask.baselines.shallow.graphs import adjacency, block, counted, pointers
+from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, inner_products, normalised
 from softmask.data.store import GraphStore
 
@@ -32,7 +33,7 @@ class SpectralDistances:
     needs_labels: bool = False
     cite: str = "Verma and Zhang, Hunt for the unique, stable, sparse and fast feature learning on graphs, NIPS 2017"
 
-    def prepare(self, store: GraphStore, force: bool = False) -> Kernels:
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         nodes = store.sizes.double()
         squared, cubed = float((nodes**2).sum()), float((nodes**3).sum())
@@ -45,11 +46,12 @@ class SpectralDistances:
         matrix, ptr = adjacency(store), pointers(store)
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self.widths]
         for g in range(store.num_graphs):
+            pause()
             distance = harmonic_distances(block(matrix, ptr[g], ptr[g + 1]))
             distance = distance[np.triu_indices(len(distance), 1)]
             for width, histogram in zip(self.widths, found):
                 histogram.append(np.unique(np.floor(distance / width + EDGE), return_counts=True))
-        grams = (normalised(inner_products(counted(histogram))) for histogram in found)
+        grams = (normalised(inner_products(counted(histogram), pause)) for histogram in found)
         return Kernels([gram.astype(np.float32) for gram in grams])
 
 

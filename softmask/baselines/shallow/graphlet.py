@@ -9,6 +9,7 @@ from scipy import sparse
 
 from softmask.baselines.shallow import cost
 from softmask.baselines.shallow.graphs import adjacency, block, pointers
+from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, inner_products, normalised
 from softmask.data.store import GraphStore
 
@@ -33,7 +34,7 @@ class Graphlet:
     needs_labels: bool = False
     cite: str = "Shervashidze et al., Efficient graphlet kernels for large graph comparison, AISTATS 2009"
 
-    def prepare(self, store: GraphStore, force: bool = False) -> Kernels:
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         pairs = sum(k * (k - 1) for k in self.sizes)
         seconds = store.num_graphs * pairs * self.samples * 1e-8 + float((store.sizes.double() ** 2).sum()) * 1e-9
@@ -43,12 +44,15 @@ class Graphlet:
         matrix, ptr = adjacency(store), pointers(store)
         shares = [np.zeros((store.num_graphs, number_of_kinds(k))) for k in self.sizes]
         for g in range(store.num_graphs):
+            pause()
             draws = np.random.Generator(np.random.PCG64([self.seed, g])).random((self.samples, max(self.sizes)))
             dense = block(matrix, ptr[g], ptr[g + 1]).toarray().astype(bool)
             for k, share in zip(self.sizes, shares):
                 if len(dense) >= k:
                     share[g] = graphlet_shares(dense, distinct_nodes(draws[:, :k], len(dense)))
-        return Kernels([normalised(inner_products(sparse.csr_array(share))).astype(np.float32) for share in shares])
+        return Kernels(
+            [normalised(inner_products(sparse.csr_array(share), pause)).astype(np.float32) for share in shares]
+        )
 
 
 def graphlet_shares(dense: np.ndarray, nodes: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from softmask.baselines.shallow.choice import columns, inner_folds, is_regression, numbers
 from softmask.baselines.shallow.graphs import adjacency, counts, degrees, graph_of_node, node_labels
-from softmask.baselines.shallow.protocol import Scorer
+from softmask.baselines.shallow.protocol import Pause, Scorer, no_pause
 from softmask.data.store import GraphStore
 
 EXACT_BELOW = 16
@@ -47,7 +47,7 @@ class Histogram:
         """Where to read of it."""
         return "Errica et al., A fair comparison of graph neural networks for graph classification, ICLR 2020"
 
-    def prepare(self, store: GraphStore, force: bool = False) -> "Table":
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> "Table":
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`. Costs seconds on any set."""
         return Table(histogram(store, self.degree), self.learner)
 
@@ -59,7 +59,7 @@ class Table:
     rows: np.ndarray
     learner: Learner
 
-    def fit(self, train: np.ndarray, y: np.ndarray, seed: int) -> Scorer:
+    def fit(self, train: np.ndarray, y: np.ndarray, seed: int, pause: Pause = no_pause) -> Scorer:
         """See :class:`~softmask.baselines.shallow.protocol.Prepared`."""
         train, y = np.asarray(train), np.asarray(y)
         regression = is_regression(y)
@@ -69,6 +69,7 @@ class Table:
         for setting in PENALTIES if self.learner == "logistic" else WEIGHT_DECAYS:
             score = 0.0
             for inner, held in folds:
+                pause()
                 found = self._learn(rows[inner], y[inner], setting, seed)(rows[held])
                 right = -np.abs(found - y[held]) if regression else found.argmax(1) == y[held]
                 score += float(right.mean())

@@ -7,9 +7,10 @@ from scipy import sparse
 
 from softmask.baselines.shallow import cost
 from softmask.baselines.shallow.graphs import adjacency, counts, degrees, graph_of_node, node_labels
+from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, inner_products, normalised
 from softmask.data.store import GraphStore
-from softmask.errors import SettingError
+from softmask.errors import CannotRun
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class Propagation:
     needs_labels: bool = True
     cite: str = "Neumann et al., Propagation kernels, Machine Learning 2016"
 
-    def prepare(self, store: GraphStore, force: bool = False) -> Kernels:
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         labels = node_labels(store)
         if labels is None:
-            raise SettingError(
+            raise CannotRun(
                 f"pk spreads node labels, and {store.info.get('name', 'this set')} has none; "
                 "wl and rw also work without labels"
             )
@@ -51,7 +52,7 @@ class Propagation:
         for distribution in spread(labels, matrix, self.steps):
             direction, offset = random.randn(kinds) / random.randn(kinds), self.width * random.rand()
             bins = np.unique(in_bins(distribution, direction, offset, self.width), return_inverse=True)[1]
-            gram += inner_products(counts(graph, bins, store.num_graphs))
+            gram += inner_products(counts(graph, bins, store.num_graphs), pause)
             grams.append(normalised(gram).astype(np.float32))
         return Kernels(grams)
 

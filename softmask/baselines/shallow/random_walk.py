@@ -8,6 +8,7 @@ from scipy import sparse
 
 from softmask.baselines.shallow import cost
 from softmask.baselines.shallow.graphs import adjacency, block, degrees, node_labels, pointers
+from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, normalised
 from softmask.data.store import GraphStore
 
@@ -34,7 +35,7 @@ class RandomWalk:
     needs_labels: bool = False
     cite: str = "Gärtner et al., On graph kernels: hardness results and efficient alternatives, COLT 2003"
 
-    def prepare(self, store: GraphStore, force: bool = False) -> Kernels:
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         here = cost.Cost(store.num_edges * 1e-7 / 60, store.num_edges * 48 / 1e9)
         if store.node_label is not None:
@@ -49,6 +50,7 @@ class RandomWalk:
             return Kernels([normalised(walks @ walks.T)])
         gram = np.zeros((store.num_graphs,) * 2)
         for g in range(store.num_graphs):
+            pause()
             gram[g, g:] = common_walks(matrix, ptr, labels, decay, g)
         return Kernels([normalised(gram + np.triu(gram, 1).T)])
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from softmask.baselines.shallow.choice import columns, inner_folds, is_regression, numbers
-from softmask.baselines.shallow.protocol import Scorer
+from softmask.baselines.shallow.protocol import Pause, Scorer, no_pause
 
 PENALTIES = tuple(10.0**e for e in range(-3, 4))
 MOST_STEPS = 200_000
@@ -29,7 +29,7 @@ class Kernels:
 
     grams: Sequence[np.ndarray]
 
-    def fit(self, train: np.ndarray, y: np.ndarray, seed: int) -> Scorer:
+    def fit(self, train: np.ndarray, y: np.ndarray, seed: int, pause: Pause = no_pause) -> Scorer:
         """See :class:`~softmask.baselines.shallow.protocol.Prepared`."""
         train, y = np.asarray(train), np.asarray(y)
         regression = is_regression(y)
@@ -43,6 +43,7 @@ class Kernels:
                 among = _part(gram, train[inner], train[inner])
                 across = _part(gram, train[held], train[inner])
                 for i, penalty in enumerate(PENALTIES):
+                    pause()
                     found = learn(among, y[inner], penalty)(across)
                     right = -np.abs(found - y[held]) if regression else found.argmax(1) == y[held]
                     scores[i] += right.mean()
@@ -62,12 +63,13 @@ def normalised(gram: np.ndarray) -> np.ndarray:
     return gram
 
 
-def inner_products(table: Any) -> np.ndarray:
+def inner_products(table: Any, pause: Pause = no_pause) -> np.ndarray:
     """The Gram matrix of sparse rows, dense, a stripe at a time: the sparse product would need three times as much."""
     stripes = range(0, table.shape[0], 512)
     turned = table.T.tocsr()
     gram = np.empty((table.shape[0],) * 2)
     for start in stripes:
+        pause()
         gram[start : start + 512] = (table[start : start + 512] @ turned).toarray()
     return gram
 

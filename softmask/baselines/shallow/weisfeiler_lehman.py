@@ -7,6 +7,7 @@ from scipy import sparse
 
 from softmask.baselines.shallow import cost
 from softmask.baselines.shallow.graphs import adjacency, colours, counts, graph_of_node
+from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, inner_products, normalised
 from softmask.data.store import GraphStore
 
@@ -29,7 +30,7 @@ class WeisfeilerLehman:
     needs_labels: bool = False
     cite: str = "Shervashidze et al., Weisfeiler-Lehman Graph Kernels, JMLR 2011"
 
-    def prepare(self, store: GraphStore, force: bool = False) -> Kernels:
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         rounds = self.depth + 1
         seconds = rounds * (store.num_edges * 4e-8 + store.num_nodes * 1e-6 + store.num_graphs**2 * 5e-7)
@@ -39,7 +40,7 @@ class WeisfeilerLehman:
         gram = np.zeros((store.num_graphs,) * 2)
         grams = []
         for t, colour in enumerate(refine(colours(store, matrix), matrix, self.depth)):
-            gram += inner_products(counts(graph, colour, store.num_graphs))
+            gram += inner_products(counts(graph, colour, store.num_graphs), pause)
             if t > 0:
                 grams.append(normalised(gram).astype(np.float32))
         return Kernels(grams)

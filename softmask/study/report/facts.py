@@ -48,8 +48,8 @@ def study_rows(record: Record) -> Rows:
         ("models", show(wording.models(record))),
         ("time", wording.times(record)),
     ]
-    # Only the fair protocol retrains.
-    has_fair = question["protocol"] in ("fair", "both")
+    # Only the fair protocol retrains, and only what has weights to draw anew.
+    has_fair = question["protocol"] in ("fair", "both") and not wording.only_once(record)
     return [row for row in rows if has_fair or row[0] != "retrainings per fold"]
 
 

@@ -172,7 +172,8 @@ def _ranking(record: Record) -> list[str]:
         folds = wording.count(often[r.setting], "fold") if r.setting in often else ""
         score = [unit.number(r.mean), unit.number(r.std), "✓ yes" if r.chosen else folds]
         values = [show(settings[r.setting].get(name)) for name in differing]
-        rows.append([rank, r.setting + 1, *score, *values, r.models, r.epochs])
+        epochs = "" if wording.has_no_epochs(settings[r.setting]) else r.epochs
+        rows.append([rank, r.setting + 1, *score, *values, r.models, epochs])
         marked.append(r.chosen)
     caption = (
         f"Validation {unit.title}: the mean over models of each one's best value, and their standard deviation. "

@@ -48,6 +48,16 @@ def way(record: Record) -> str:
     return "; ".join(WAYS[name] for name in ways)
 
 
+def only_once(record: Record) -> bool:
+    """Whether no model of the study has epochs."""
+    return all(map(has_no_epochs, record.question["settings"]))
+
+
+def has_no_epochs(settings: dict[str, Any]) -> bool:
+    """Whether the model of some settings, as a record has them, trains once."""
+    return way_of(str(settings.get("model", SOFT_MASK))) == "once"
+
+
 def answer(record: Record) -> str:
     """The answer of the study in one sentence, with the label that says how its epoch was chosen.
 
@@ -84,7 +94,7 @@ def gap(record: Record) -> str | None:
     values = f"{unit.quantity(paper)} against {unit.quantity(fair)}"
     if not np.isfinite(optimism):
         return "The optimism gap cannot be given: a figure is not a number."
-    if all(way_of(str(s.get("model", SOFT_MASK))) == "once" for s in record.question["settings"]):
+    if only_once(record):
         return "Paper and fair are the same figure here: the model has no epochs to choose from."
     if optimism <= 0:
         return f"Optimism gap: none here, the paper figure looks no better than the fair one ({values})."
