@@ -577,24 +577,22 @@ class Fleet:
         rows = torch.arange(crew.first, crew.last, device=self.device).unsqueeze(1)
         return self.y[rows, ids]
 
+    @torch.no_grad()
     def _evaluate(self, part: _Part) -> None:
         """Mean loss and metric of each replica over its graphs of a part, and its most closed layer's largest mask."""
         self.model.eval()
-        self._of_crews(partial(self._evaluate_crew, part), self.crews)
-
-    @torch.no_grad()
-    def _evaluate_crew(self, part: _Part, crew: _Crew) -> None:
-        rows = slice(crew.first, crew.last)
-        loss, metric, largest = zip(
-            *(self._run_scores(crew, graphs[rows], part.plan.nodes, part.plan.layout) for graphs in part.graphs),
-            strict=True,
-        )
-        counts = part.plan.counts[rows]
-        part.loss[rows] = sum(loss) / counts
-        part.metric[rows] = sum(metric) / counts
-        # Over batches the largest, over layers the smallest: one closed layer is enough to kill the network.
-        closed = torch.stack(largest).amax(dim=0).amin(dim=1).double()
-        part.mask[rows] = torch.where(counts > 0, closed, torch.nan)
+        for crew in self.crews:
+            rows = slice(crew.first, crew.last)
+            loss, metric, largest = zip(
+                *(self._run_scores(crew, graphs[rows], part.plan.nodes, part.plan.layout) for graphs in part.graphs),
+                strict=True,
+            )
+            counts = part.plan.counts[rows]
+            part.loss[rows] = sum(loss) / counts
+            part.metric[rows] = sum(metric) / counts
+            # Over batches the largest, over layers the smallest: one closed layer is enough to kill the network.
+            closed = torch.stack(largest).amax(dim=0).amin(dim=1).double()
+            part.mask[rows] = torch.where(counts > 0, closed, torch.nan)
 
     @torch.no_grad()
     def _trained_masks(self) -> np.ndarray:
