@@ -12,7 +12,7 @@ BENCH = ROOT / "results" / "bench"
 def test_every_row_of_the_docs_is_a_record_and_every_record_is_a_row():
     records = [*BENCH.glob("fleet-*.json"), *BENCH.glob("bf16/fleet-*.json")]
     text = (ROOT / "docs" / "speed.md").read_text()
-    after = text[text.index("## Measured") :]
+    after = text[text.index("## Measured") : text.index("## What is aimed at")]
     shown = [line for line in after.splitlines() if line.startswith("|") and line not in HEAD.splitlines()]
     assert sorted(shown) == sorted(render([path]).splitlines()[-1] for path in records)
 
@@ -60,8 +60,8 @@ def test_the_readme_quotes_them():
         ("nvidia-h200-NCI1", "{ratio:.1f} times less on NCI1"),
         ("nvidia-h200-COLLAB", "{ratio:.1f} on COLLAB"),
         ("nvidia-h200-REDDIT-BINARY", "{ratio:.1f} on REDDIT-BINARY"),
-        ("cpu-MUTAG", "about equal ({ratio:.1f} times)"),
-        ("cpu-PROTEINS", "about equal ({ratio:.1f} times)"),
+        ("cpu-MUTAG", "{ratio:.1f} times on MUTAG"),
+        ("cpu-PROTEINS", "{ratio:.1f} times on PROTEINS"),
     ):
         found = record(name)
         assert figure.format(ratio=found["ratio"], fleet=found["fleet"]["ms_per_epoch"]) in readme
