@@ -1,6 +1,7 @@
 """Masks by kinds of atoms: which elements and functional groups a model uses, as numbers over many molecules."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 from softmask.explain.explanation import Explanation
-from softmask.explain.molecule import _molecule, atom_order, has_molecules
+from softmask.explain.molecule import atom_order, has_molecules, laid_out
 
 KINDS: dict[str, str] = {
     "H on C": "[#1][#6]",
@@ -43,7 +44,7 @@ def atom_kinds(store: GraphStore, graph: int) -> list[tuple[str, str]]:
         graph: which of them.
     """
     order = atom_order(store, graph)
-    molecule = _molecule(store.info["names"][graph], len(order))
+    molecule = laid_out(store.info["names"][graph], len(order))
     found: list[str | None] = [None] * len(order)
     for kind, pattern in _patterns().items():
         for atom, *_ in molecule.GetSubstructMatches(pattern, maxMatches=10_000, uniquify=False):
@@ -55,6 +56,7 @@ def atom_kinds(store: GraphStore, graph: int) -> list[tuple[str, str]]:
     return named
 
 
+@cache
 def _patterns() -> dict[str, Any]:
     from rdkit import Chem
 

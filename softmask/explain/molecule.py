@@ -54,7 +54,7 @@ def molecule_svg(
     names = [f"layer {k + 1}" for k in range(table.shape[1])] if layer_names is None else list(layer_names)
     if len(names) != table.shape[1]:
         raise SettingError(f"{len(names)} names for {table.shape[1]} layers")
-    molecule = _molecule(smiles, len(table))
+    molecule = laid_out(smiles, len(table))
     return _page([_panel(molecule, table[:, k], dark) for k in range(table.shape[1])], names, title, dark)
 
 
@@ -90,7 +90,7 @@ def atom_order(store: "GraphStore", graph: int) -> np.ndarray:
     names, found = store.info.get("names"), _element(store, slice(first, last))
     if names is None or found is None or store.edge_label is None:
         raise DataError(f"{store!r} has no SMILES, elements and kinds of bonds: its graphs are not drawn as molecules")
-    molecule, element = _molecule(names[graph], last - first), found.tolist()
+    molecule, element = laid_out(names[graph], last - first), found.tolist()
     target = np.repeat(np.arange(last - first), np.diff(store.row_ptr[first : last + 1].cpu().numpy()))
     rows = slice(int(store.row_ptr[first]), int(store.row_ptr[last]))
     kind = store.edge_label[rows, 0].cpu().numpy().tolist()
@@ -152,7 +152,7 @@ def _agree(order: list[int], element: list[int], bonds: Bonds, wanted: list[int]
     return len(bonds) == 2 * len(drawn) and all(bonds.get((order[u], order[v])) == k for (u, v), k in drawn.items())
 
 
-def _molecule(smiles: str, atoms: int) -> Any:
+def laid_out(smiles: str, atoms: int) -> Any:
     """The molecule with as many atoms as asked for, hydrogens among them if need be, with places in the plane."""
     try:
         from rdkit import Chem, rdBase

@@ -10,7 +10,7 @@ from softmask.data.store import GraphStore
 from softmask.errors import SettingError, SoftmaskError
 from softmask.explain.draw import _edges, layout
 from softmask.explain.explanation import Explanation
-from softmask.explain.molecule import _element, _molecule, atom_order, has_molecules
+from softmask.explain.molecule import _element, atom_order, has_molecules, laid_out
 from softmask.explain.subgraph import connected, induced
 
 MOST_NODES, MOST_EDGES = 5_000, 50_000
@@ -141,7 +141,7 @@ def _elements(store: GraphStore, rows: slice) -> list[str]:
 def _molecule_place(store: GraphStore, graph: int) -> np.ndarray:
     """Where a chemist would draw the atoms."""
     order = atom_order(store, graph)
-    drawn = _molecule(store.info["names"][graph], len(order)).GetConformer().GetPositions()[:, :2]
+    drawn = laid_out(store.info["names"][graph], len(order)).GetConformer().GetPositions()[:, :2]
     place = np.empty_like(drawn)
     place[order] = drawn
     return place
