@@ -57,6 +57,7 @@ class _SoftMaskEstimator(BaseEstimator):
         attributes: bool = False,
         norm: bool = False,
         edges: bool = False,
+        average: float = 0.0,
         seed: int = 0,
         device: str = "auto",
     ):
@@ -73,6 +74,7 @@ class _SoftMaskEstimator(BaseEstimator):
         self.attributes = attributes
         self.norm = norm
         self.edges = edges
+        self.average = average
         self.seed = seed
         self.device = device
 
@@ -105,6 +107,7 @@ class _SoftMaskEstimator(BaseEstimator):
             lr=settings.lr,
             decay=settings.decay,
             decay_every=settings.decay_every,
+            average=settings.average,
         )
         history, mean, std = train_in_waves(
             lambda: settings.build(features, outputs, self.task, edges),
@@ -211,8 +214,8 @@ class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
     :class:`~softmask.data.GraphStore`. Class labels of any type come back as they were given.
 
     Args:
-        variant, hidden, layers, epochs, lr, decay, decay_every, batch_size, dropout, readout, attributes, norm, edges:
-            see :class:`softmask.study.settings.Settings`.
+        variant, hidden, layers, epochs, lr, decay, decay_every, batch_size, dropout, readout, attributes, norm, edges,
+            average: see :class:`softmask.study.settings.Settings`.
         seed: for the initial weights, the shuffles and the dropout.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
 

@@ -52,6 +52,8 @@ def fit_large(
             "edge features are not for data parallel training or --holdout; leave edges off, or train in one process "
             "without --holdout (softmask evaluate --protocol holdout says how good such a model is)"
         )
+    if settings.average:
+        raise SettingError("averaged weights are not for data parallel training or --holdout; leave average at 0")
     if not 0 <= holdout < 1:
         raise SettingError(f"holdout must be at least 0 and below 1, got {holdout}")
     targets = store.info.get("targets")

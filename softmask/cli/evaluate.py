@@ -42,6 +42,7 @@ def evaluate(
     readout: options.Readout = None,
     attributes: options.Attributes = None,
     norm: options.Norm = None,
+    average: options.Average = None,
     edges: options.Edges = None,
     grid: Annotated[
         str | None,
@@ -115,6 +116,7 @@ def evaluate(
         "readout": readout,
         "attributes": attributes,
         "norm": norm,
+        "average": average,
         "edges": edges,
     }
     name = store.info.get("name", data)

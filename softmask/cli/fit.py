@@ -34,6 +34,7 @@ def fit(
     readout: options.Readout = None,
     attributes: options.Attributes = None,
     norm: options.Norm = None,
+    average: options.Average = None,
     edges: options.Edges = None,
     holdout: Annotated[
         float, typer.Option(help="Share of the graphs that are not trained on, but scored after every epoch.")
@@ -78,6 +79,7 @@ def fit(
         "readout": readout,
         "attributes": attributes,
         "norm": norm,
+        "average": average,
         "edges": edges,
     }
     settings = options.settings_of(source, store.info.get("name", data), given)

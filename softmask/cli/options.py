@@ -73,6 +73,13 @@ Norm = Annotated[
         show_default="no",
     ),
 ]
+Average = Annotated[
+    float | None,
+    typer.Option(
+        help="Use a mean of the weights over about so many of the last epochs; not the paper's.",
+        show_default="0, the weights as they are",
+    ),
+]
 Edges = Annotated[
     bool | None,
     typer.Option("--edges/--no-edges", help="Use edge labels or attributes too, such as bonds.", show_default="no"),

@@ -1,6 +1,7 @@
 """Fleet: many models trained as one program."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ from torch.nn import Module
 from softmask.data.store import GraphStore
 from softmask.errors import DataError, SettingError
 from softmask.fleet.adam import Adam
+from softmask.fleet.average import Average
 from softmask.fleet.batches import Batch, Plan, assemble, deal, plan, with_layout
 from softmask.fleet.check import check, check_parts
 from softmask.fleet.edges import StoreEdges
@@ -252,7 +254,10 @@ class Fleet:
         self.first_lr = self.lr.clone()
         self.decay = self._tensor([r.decay for r in self.replicas])
         self.decay_every = torch.tensor([r.decay_every for r in self.replicas], device=self.device)
-        adam = (self.stack.flat, self.stack.copy, self.adam.mean, self.adam.square, self.adam.steps)
+        self.average = self._averages()
+        adam: tuple[Tensor, ...] = (self.stack.flat, self.stack.copy, self.adam.mean, self.adam.square, self.adam.steps)
+        if self.average is not None:
+            adam = (*adam, self.average.flat)
         counted = (self.cursor, self.train_loss, self.train_metric)
         self.begin = Program(self._begin_epoch, (self.epoch, self.lr, self.table, *counted), self.device)
         self.step = Program(self._step, (*adam, *counted), self.device)
@@ -265,6 +270,32 @@ class Fleet:
             part = _Part(made, deal(made), *written)
             self.parts[name] = part
             self.evaluations.append(Program(partial(self._evaluate, part), written, self.device))
+
+    def _averages(self) -> Average | None:
+        """The means of the weights, where a replica wants them."""
+        epochs = self._tensor([r.average for r in self.replicas])
+        batches = (self.table >= 0).any(dim=2).sum(dim=0)
+        return Average(self.stack.flat, epochs * batches) if bool(epochs.any()) else None
+
+    @property
+    def _used(self) -> Tensor:
+        """The weights that are evaluated and kept, laid out as the stack's."""
+        return self.stack.flat if self.average is None else self.average.flat
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The models compute with the means of their weights, where there are any."""
+        if self.average is None:
+            yield
+            return
+        own = self.stack.flat.clone()
+        self.stack.flat.copy_(self.average.flat)
+        self.stack.refresh()
+        try:
+            yield
+        finally:
+            self.stack.flat.copy_(own)
+            self.stack.refresh()
 
     def _plans(self, parts: Sequence[Sequence[np.ndarray | Sequence[int]]], batch_size: int) -> list[Plan]:
         made = [plan(part, self.store.sizes, batch_size) for part in parts]
@@ -349,7 +380,7 @@ class Fleet:
             *(t for part in self.parts.values() for t in (part.loss, part.metric, part.mask)),
         ]
         record = torch.zeros(epochs, len(rows), len(self.replicas), device=self.device, dtype=torch.float64)
-        best = self.stack.flat if keep == "last" else self.stack.flat.clone()
+        best = self._used if keep == "last" else self._used.clone()
         best_score = torch.full_like(self.train_loss, -torch.inf)
         best_epoch = torch.zeros_like(self.keys)
         done, stop, waited = 0, False, False
@@ -358,6 +389,8 @@ class Fleet:
         state = dict(zip(_STATE, (*states, best_score, best_epoch, best)))
         if keep == "last":
             del state["best"]
+        if self.average is not None:
+            state["average"] = self.average.flat
         if snapshot is not None and (saved := snapshot.load(identity)) is not None:
             for name, tensor in state.items():
                 tensor.copy_(saved[name])
@@ -378,7 +411,7 @@ class Fleet:
                     better = score > best_score
                     best_score.copy_(torch.where(better, score, best_score))
                     best_epoch.masked_fill_(better, done)
-                    best.copy_(torch.where(better.unsqueeze(1), self.stack.flat, best))
+                    best.copy_(torch.where(better.unsqueeze(1), self._used, best))
                 if on_epoch is not None:
                     stop = bool(on_epoch(done, {name: part.metric for name, part in self.parts.items()}))
                 waited = self._waited(record[:done], patience)
@@ -508,6 +541,8 @@ class Fleet:
                 # A replica without a batch has seen nothing.
                 on = active[crew.first : crew.last].reshape(-1, *[1] * (now.dim() - 1))
                 crew.statistics[name].copy_(torch.where(on, now, crew.statistics[name]))
+        if self.average is not None:
+            self.average.step(self.stack.flat, self.adam.steps, active)
         self.stack.refresh()
         for sums, total in zip(zip(*counted), (self.train_loss, self.train_metric)):
             total.add_(torch.cat(sums) / self.train_plan.counts)
@@ -581,18 +616,22 @@ class Fleet:
     def _evaluate(self, part: _Part) -> None:
         """Mean loss and metric of each replica over its graphs of a part, and its most closed layer's largest mask."""
         self.model.eval()
-        for crew in self.crews:
-            rows = slice(crew.first, crew.last)
-            loss, metric, largest = zip(
-                *(self._run_scores(crew, graphs[rows], part.plan.nodes, part.plan.layout) for graphs in part.graphs),
-                strict=True,
-            )
-            counts = part.plan.counts[rows]
-            part.loss[rows] = sum(loss) / counts
-            part.metric[rows] = sum(metric) / counts
-            # Over batches the largest, over layers the smallest: one closed layer is enough to kill the network.
-            closed = torch.stack(largest).amax(dim=0).amin(dim=1).double()
-            part.mask[rows] = torch.where(counts > 0, closed, torch.nan)
+        with self._averaged():
+            for crew in self.crews:
+                self._evaluate_crew(crew, part)
+
+    def _evaluate_crew(self, crew: _Crew, part: _Part) -> None:
+        rows = slice(crew.first, crew.last)
+        loss, metric, largest = zip(
+            *(self._run_scores(crew, graphs[rows], part.plan.nodes, part.plan.layout) for graphs in part.graphs),
+            strict=True,
+        )
+        counts = part.plan.counts[rows]
+        part.loss[rows] = sum(loss) / counts
+        part.metric[rows] = sum(metric) / counts
+        # Over batches the largest, over layers the smallest: one closed layer is enough to kill the network.
+        closed = torch.stack(largest).amax(dim=0).amin(dim=1).double()
+        part.mask[rows] = torch.where(counts > 0, closed, torch.nan)
 
     @torch.no_grad()
     def _trained_masks(self) -> np.ndarray:
@@ -601,10 +640,11 @@ class Fleet:
         """
         self.model.eval()
         layout = (self.train_plan.nodes, self.train_plan.layout)
-        largest = [
-            torch.stack([self._scores(crew, graphs[crew.first : crew.last], *layout)[2] for graphs in self.table])
-            for crew in self.crews
-        ]
+        with self._averaged():
+            largest = [
+                torch.stack([self._scores(crew, graphs[crew.first : crew.last], *layout)[2] for graphs in self.table])
+                for crew in self.crews
+            ]
         return torch.cat([masks.amax(dim=0).amin(dim=1) for masks in largest]).double().cpu().numpy()
 
     def _scores(self, crew: _Crew, graphs: Tensor, nodes: int, layout: Layout | None) -> tuple[Tensor, Tensor, Tensor]:

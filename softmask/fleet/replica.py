@@ -29,6 +29,8 @@ class Replica:
         decay, decay_every: the rate is multiplied by ``decay`` every ``decay_every`` epochs.
         dropout: the dropout rate, or ``None`` to keep the model's own.
         weight_decay: of Adam, or decoupled with AdamW.
+        average: the weights that are evaluated and returned are a mean over about so many of the last epochs
+            (:class:`softmask.fleet.average.Average`); 0 for the weights themselves.
         target: the column of the store's targets to learn, or ``None`` for all.
         buffers: values of persistent buffers of the model that this replica has of its own, by name.
     """
@@ -41,6 +43,7 @@ class Replica:
     decay_every: int = 50
     dropout: float | None = None
     weight_decay: float = 0.0
+    average: float = 0.0
     target: int | None = None
     buffers: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
@@ -65,6 +68,8 @@ class Replica:
             raise SettingError(f"{where}: the learning rate must be a positive number, got {self.lr}")
         if not 0 <= self.weight_decay < math.inf:
             raise SettingError(f"{where}: weight_decay must be a number of at least 0, got {self.weight_decay}")
+        if not 0 <= self.average < math.inf:
+            raise SettingError(f"{where}: average must be a number of epochs of at least 0, got {self.average}")
         if not 0 < self.decay <= 1 or self.decay_every < 1:
             raise SettingError(f"{where}: decay must lie in (0, 1] and decay_every be at least 1")
         if self.dropout is not None and not 0 <= self.dropout < 1:

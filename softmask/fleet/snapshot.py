@@ -62,7 +62,7 @@ def fingerprint(replicas: Sequence[Replica], flat: Tensor, more: str, inputs: It
     """
     digest = hashlib.sha256(more.encode())
     for r in replicas:
-        rates = (r.seed, r.lr, r.decay, r.decay_every, r.dropout, r.weight_decay, r.target)
+        rates = (r.seed, r.lr, r.decay, r.decay_every, r.dropout, r.weight_decay, r.average, r.target)
         digest.update(repr(rates).encode())
         for name, ids in [("train", r.train), *sorted(r.evaluate.items())]:
             digest.update(name.encode() + torch.as_tensor(ids).long().numpy().tobytes())

@@ -147,8 +147,8 @@ def memory_needs(
         # Nothing is known of another model but its parameters; a matrix of them has as many rows as it gives outputs.
         wide = 4 * sum(p.size(0) if p.dim() else 1 for p in model.parameters())
     batch = nodes * wide * compute.itemsize
-    # Parameters, their copy for the arithmetic, gradients, Adam's two averages.
-    own = 5 * 4 * entries
+    # Parameters, their copy for the arithmetic, gradients, Adam's two averages; their own mean.
+    own = (6 if any(r.average for r in replicas) else 5) * 4 * entries
     return (0, batch + own) if device.type == "cuda" else (batch, own)
 
 

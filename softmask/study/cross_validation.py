@@ -84,6 +84,7 @@ def cross_validate(
                     lr=settings.lr,
                     decay=settings.decay,
                     decay_every=settings.decay_every,
+                    average=settings.average,
                 )
             )
     task = "classification" if classes else "regression"

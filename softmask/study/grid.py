@@ -30,7 +30,7 @@ SHIPPED = ("bio", "social", "quick")
 """The grids that come with the package; ``paper`` is the one of the set's family."""
 
 # What a fleet has per replica. Settings that differ in nothing else train in one.
-PER_REPLICA = ("lr", "decay", "decay_every", "dropout")
+PER_REPLICA = ("lr", "decay", "decay_every", "dropout", "average")
 
 _KEYS = tuple(field.name for field in fields(Settings))
 _MOST = 100_000
@@ -96,7 +96,7 @@ class Grid:
 
 
 def by_shape(settings: Sequence[Settings]) -> list[list[int]]:
-    """Groups settings that can train in one fleet: equal in all but rate, decay and dropout.
+    """Groups settings that can train in one fleet: equal in all but rate, decay, dropout and average.
 
     Returns:
         For each group, in the order of their first, the places of its settings in the list.

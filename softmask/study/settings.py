@@ -17,7 +17,7 @@ _MOST = 1_000_000
 
 # Fields that came after the first studies. At their default they are no part of a question, so that a study which was
 # asked before they came is still the same one.
-_LATER = ("model", "edges")
+_LATER = ("model", "edges", "average")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Settings:
         norm: divide every node's vector by its root mean square in every layer; not of the paper.
         edges: use edge labels or attributes: the layers are edge-conditioned
             (:class:`~softmask.nn.EdgeSoftMaskConv`), as in the paper's regression.
+        average: evaluate and keep a mean of the weights over about so many of the last epochs; 0 for the weights as
+            they are; not of the paper.
         model: ``soft-mask``, or the name of a baseline (see :mod:`softmask.baselines`), which does not use `variant`
             and `norm`, and perhaps not others; :func:`softmask.baselines.baseline_settings` gives a baseline's own.
     """
@@ -56,6 +58,7 @@ class Settings:
     norm: bool = False
     model: str = SOFT_MASK
     edges: bool = False
+    average: float = 0.0
 
     def __post_init__(self) -> None:
         check_model(self.model)
@@ -72,7 +75,7 @@ class Settings:
             object.__setattr__(self, name, int(value))
         for name in ("attributes", "norm", "edges"):
             object.__setattr__(self, name, bool(getattr(self, name)))
-        for name in ("lr", "decay", "dropout"):
+        for name in ("lr", "decay", "dropout", "average"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise SettingError(f"{name} must be a number, got {value!r}")
@@ -83,6 +86,10 @@ class Settings:
             raise SettingError(f"decay must lie in (0, 1], got {self.decay}")
         if not 0 <= self.dropout < 1:
             raise SettingError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        if not 0 <= self.average <= _MOST:
+            raise SettingError(f"average must be a number of epochs from 0 to {_MOST}, got {self.average}")
+        if self.average and self.model != SOFT_MASK:
+            raise SettingError(f"average is for soft-mask models; leave it out for {self.model}")
         if self.edges and self.norm:
             raise SettingError("edges and norm: the layers with edge features have no norm; leave one of them off")
 

@@ -56,6 +56,7 @@ class Trial:
             decay=settings.decay,
             decay_every=settings.decay_every,
             dropout=settings.dropout,
+            average=settings.average,
         )
 
 
