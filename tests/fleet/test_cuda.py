@@ -32,8 +32,10 @@ def store():
 def replicas():
     rng = np.random.default_rng(0)
     parts = [rng.permutation(60) for _ in range(3)]
-    # Parts of different sizes, so that the replicas take different numbers of steps.
-    return [Replica(s, p[: 44 + 3 * s], {"test": p[44 + 3 * s :]}, lr=2e-3) for s, p in enumerate(parts)]
+    # Parts of different sizes, so that the replicas take different numbers of steps; all but the first average.
+    return [
+        Replica(s, p[: 44 + 3 * s], {"test": p[44 + 3 * s :]}, lr=2e-3, average=2.0 * s) for s, p in enumerate(parts)
+    ]
 
 
 def _train(store, replicas, device, precision):
