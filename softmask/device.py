@@ -18,3 +18,8 @@ def pick_device(device: str = "auto") -> torch.device:
     if picked.type == "cuda" and not torch.cuda.is_available():
         raise SettingError("device='cuda', but PyTorch finds no GPU here; use auto or cpu")
     return picked
+
+
+def device_name(device: torch.device | str) -> str:
+    """What a device is called in results: the name of its GPU, or ``cpu``."""
+    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else "cpu"

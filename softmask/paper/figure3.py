@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from softmask.atomic import atomic_path
 from softmask.data.features import Features
 from softmask.data.splits import holdout, stratified_folds
 from softmask.data.store import GraphStore
-from softmask.errors import SettingError, StudyInterrupted
+from softmask.device import device_name
+from softmask.errors import SettingError, SoftmaskError, StudyInterrupted
 from softmask.fleet import OnEpoch, Replica, train_in_waves
 from softmask.nn import GAT
 from softmask.paper import paper_settings
@@ -24,6 +26,10 @@ from softmask.study.settings import Settings
 
 MODELS = ("GAT", "SMG, one layer", "SMG", "SMG-JK")
 REDDIT = ("REDDIT-BINARY", "REDDIT-MULTI-5K", "REDDIT-MULTI-12K")
+_BETTER = "SMG and SMG-JK fit better than GAT"
+_FAILS = "GAT fails to fit REDDIT (less than half of SMG-JK's gain over the largest class)"
+_LAYERS = "More layers fit better than one, but on COLLAB one is as good (within one point)"
+_AS_GOOD = 0.01
 _COLOURS = {"GAT": "#b35806", "SMG, one layer": "#7f7f7f", "SMG": "#2166ac", "SMG-JK": "#1b7837"}
 _DASHES = {"GAT": "--", "SMG, one layer": ":", "SMG": "-", "SMG-JK": "-."}
 
@@ -57,10 +63,26 @@ class Fit:
             return GAT(features.channels, s.hidden, s.layers, classes, dropout=s.dropout)
         return s.build(features, classes, "classification")
 
+    def question(self, store: GraphStore) -> dict[str, Any]:
+        """What its record must say to be of this very curve."""
+        return {
+            "data": self.name,
+            "data_hash": store.content_hash(),
+            "model": self.model,
+            "settings": self.settings.to_json(),
+            "seeds": self.seeds,
+            "graphs": self.graphs,
+        }
+
+    def done(self, store: GraphStore, out: Path) -> bool:
+        """Whether its record is there; one of other settings, or of another set, does not count."""
+        path = self.path(out)
+        return path.is_file() and read_json(path).items() >= self.question(store).items()
+
     def run(self, store: GraphStore, out: Path, device: str, on_epoch: OnEpoch | None = None) -> None:
         """Trains the models and writes their record; goes on from a snapshot if there is one."""
         assert store.y is not None
-        y = store.y.numpy()
+        question, y = self.question(store), store.y.numpy()
         if self.graphs is not None and store.num_graphs > self.graphs:
             store = store.select(holdout(y, (self.graphs / store.num_graphs, 1 - self.graphs / store.num_graphs), 0)[0])
             y = store.y.numpy()  # type: ignore[union-attr]
@@ -87,17 +109,12 @@ class Fit:
         if history.interrupted:
             raise StudyInterrupted
         shares = np.bincount(y) / len(y)
-        record = {
-            "data": self.name,
-            "data_hash": store.content_hash(),
-            "model": self.model,
-            "settings": s.to_json(),
-            "seeds": self.seeds,
+        record = question | {
             "largest_class": float(shares.max()),
             "train_accuracy": history.metric["train"].tolist(),
             "train_loss": history.train_loss.tolist(),
             "troubles": [str(t) for t in history.troubles],
-            "provenance": provenance(seed=0),
+            "provenance": provenance(device=device_name(device), data_hash=question["data_hash"], seed=0),
         }
         write_json(path, record)
         for file in snapshots.iterdir():
@@ -105,13 +122,19 @@ class Fit:
         snapshots.rmdir()
 
 
+@cache
+def _recipe() -> dict[str, Any]:
+    return tomllib.loads(files("softmask.paper").joinpath("figure3.toml").read_text(encoding="utf-8"))
+
+
 def fits(sets: Sequence[str] = (), quick: bool = False) -> list[Fit]:
     """The curves of the figure; of some sets only, if any are named."""
-    recipe = tomllib.loads(files("softmask.paper").joinpath("figure3.toml").read_text(encoding="utf-8"))
+    recipe = _recipe()
     small = recipe["quick"]
     known = small["sets"] if quick else list(recipe["epochs"])
     if unknown := set(sets) - set(known):
-        raise SettingError(f"the figure has no set {sorted(unknown)[0]!r}; it has {', '.join(known)}")
+        form = "quick form of the figure" if quick else "figure"
+        raise SettingError(f"the {form} has no set {sorted(unknown)[0]!r}; it has {', '.join(known)}")
     found = []
     for name in sets or known:
         for model in MODELS:
@@ -124,12 +147,12 @@ def fits(sets: Sequence[str] = (), quick: bool = False) -> list[Fit]:
 
 
 def gather(out: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """The finished records, by set and model."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    """The finished records, by set and model in the order of the recipe."""
+    found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in _recipe()["epochs"]}
     for path in sorted((out / "figure3").glob("*/*.json")):
         record = read_json(path)
-        found.setdefault(record["data"], {})[record["model"]] = record
-    return found
+        found[record["data"]][record["model"]] = record
+    return {name: models for name, models in found.items() if models}
 
 
 def reached(record: dict[str, Any]) -> float:
@@ -145,38 +168,79 @@ def claims(records: dict[str, dict[str, dict[str, Any]]]) -> list[tuple[str, str
         if set(models) < set(MODELS):
             continue
         end = {model: reached(models[model]) for model in MODELS}
-        numbers = ", ".join(f"{model} {100 * end[model]:.1f} %" for model in MODELS)
-        found.append(("SMG and SMG-JK fit better than GAT", name, min(end["SMG"], end["SMG-JK"]) > end["GAT"], numbers))
+        said = {model: f"{model} {100 * end[model]:.1f} ± {100 * _over_seeds(models[model]):.1f} %" for model in MODELS}
+        numbers = ", ".join(said[model] for model in ("GAT", "SMG", "SMG-JK"))
+        found.append((_BETTER, name, min(end["SMG"], end["SMG-JK"]) > end["GAT"], numbers))
         if name in REDDIT:
             base = models["GAT"]["largest_class"]
-            fails = end["GAT"] - base < 0.5 * (end["SMG-JK"] - base)
+            gain = end["SMG-JK"] - base
             found.append(
-                ("GAT fails to fit REDDIT (less than half of SMG-JK's gain over the largest class)", name, fails,
-                 f"largest class {100 * base:.1f} %, GAT {100 * end['GAT']:.1f} %, SMG-JK {100 * end['SMG-JK']:.1f} %")
+                (_FAILS, name, gain > 0 and end["GAT"] - base < 0.5 * gain,
+                 f"largest class {100 * base:.1f} %, {said['GAT']}, {said['SMG-JK']}")
             )  # fmt: skip
-        helps = end["SMG"] > end["SMG, one layer"]
-        claim = "more layers do not help" if name == "COLLAB" else "more layers help"
-        found.append(
-            (claim, name, helps != (name == "COLLAB"),
-             f"one layer {100 * end['SMG, one layer']:.1f} %, {models['SMG']['settings']['layers']} layers "
-             f"{100 * end['SMG']:.1f} %")
-        )  # fmt: skip
+        helps = end["SMG"] - end["SMG, one layer"]
+        holds = abs(helps) <= _AS_GOOD if name == "COLLAB" else helps > 0
+        found.append((_LAYERS, name, holds, f"{said['SMG, one layer']}, {said['SMG']}"))
     return found
 
 
+def _over_seeds(record: dict[str, Any]) -> float:
+    """The standard deviation over seeds of what :func:`reached` averages."""
+    curves = np.array(record["train_accuracy"])
+    return float(curves[:, -max(curves.shape[1] // 10, 1) :].mean(axis=1).std())
+
+
 def markdown(out: Path) -> str:
-    """The claims as a table."""
+    """The paper's claims and what our curves say: a sentence each, and a table of all sets."""
+    records = gather(out)
+    found = claims(records)
+    parts = []
+    quick = any(r["graphs"] is not None for models in records.values() for r in models.values())
+    if quick:
+        parts.append("**The quick form: it shows that the recipe works; its numbers say nothing about the paper.**")
+    answers = []
+    for claim in (_BETTER, _FAILS, _LAYERS):
+        held = {name: holds for said, name, holds, _ in found if said == claim}
+        if held:
+            where = ", ".join(name for name, holds in held.items() if not holds)
+            verdict = f"**no** on {where}" if where else "**yes**"
+            answers.append(f"- {claim}: {verdict} ({sum(held.values())} of {len(held)} sets).")
     lines = ["| claim of the paper | set | here | training accuracy at the end |", "|---|---|---|---|"]
-    for claim, name, holds, numbers in claims(gather(out)):
+    for claim, name, holds, numbers in found:
         lines.append(f"| {claim} | {name} | {'yes' if holds else '**no**'} | {numbers} |")
-    return "\n".join(lines) + "\n"
+    parts += ["\n".join(answers), "\n".join(lines)] if found else []
+    parts.append(_how(records))
+    left = [name for name in _recipe()["epochs"] if set(records.get(name, ())) < set(MODELS)]
+    if left and not quick:
+        parts.append(f"Not run yet: {', '.join(left)}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _how(records: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """What the numbers are, and of how many layers and epochs."""
+    lines = [
+        "Accuracy on the training part after an epoch, without dropout; its mean over seeds and the last tenth of the "
+        "epochs, ± the standard deviation over seeds."
+    ]
+    for name, models in records.items():
+        one = models.get("SMG") or next(iter(models.values()))
+        settings = one["settings"]
+        lines.append(f"{name}: {settings['layers']} layers, {settings['epochs']} epochs, {one['seeds']} seeds.")
+        lines += [f"Trouble with {model}: {t}." for model, record in models.items() for t in record["troubles"]]
+    return " ".join(lines)
 
 
 def plot(out: Path) -> list[Path]:
     """Draws the curves of all finished sets, as SVG and PNG. Needs matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    try:
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+    except ImportError:
+        raise SoftmaskError(
+            "the picture needs matplotlib: pip install 'softmask[draw]'; the same command draws it and trains nothing"
+        ) from None
     records = gather(out)
     columns = min(3, len(records))
     rows = -(-len(records) // columns)
@@ -190,6 +254,9 @@ def plot(out: Path) -> list[Path]:
             mean, low, high = curves.mean(axis=0), curves.min(axis=0), curves.max(axis=0)
             axes.plot(epochs, mean, _DASHES[model], color=_COLOURS[model], label=model, linewidth=1.6)
             axes.fill_between(epochs, low, high, color=_COLOURS[model], alpha=0.15, linewidth=0)
+        base = 100 * next(iter(models.values()))["largest_class"]
+        axes.axhline(base, color="black", linewidth=0.8, alpha=0.6, label="always the largest class")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
         axes.set_title(name, fontsize=11)
         axes.set_xlabel("epoch")
         axes.set_ylabel("training accuracy, %")
@@ -201,6 +268,8 @@ def plot(out: Path) -> list[Path]:
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     paths = [out / "figure3" / f"figure3.{kind}" for kind in ("svg", "png")]
     for path in paths:
-        with atomic_path(path) as temporary:
-            figure.savefig(temporary, dpi=150, format=path.suffix[1:])
+        metadata = {"Date": None} if path.suffix == ".svg" else {}
+        # Text stays text in the SVG, and ids depend on the content alone.
+        with atomic_path(path) as temporary, rc_context({"svg.fonttype": "none", "svg.hashsalt": "softmask"}):
+            figure.savefig(temporary, dpi=200, format=path.suffix[1:], metadata=metadata)
     return paths
