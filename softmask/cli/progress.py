@@ -42,17 +42,17 @@ def epoch_bar(what: str, epochs: int) -> Iterator[Callable[[int, Callable[[], st
 
 
 @contextmanager
-def epoch_log(what: str, epochs: int) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call after every epoch: a bar on the terminal; a line a minute where the output is piped.
+def epoch_log(what: str, epochs: int) -> Iterator[Callable[..., None]]:
+    """Gives a function as :func:`epoch_bar` does: a bar on the terminal; a line a minute where the output is piped.
 
     For trainings that run for long where nobody watches: the log says how far they came, and how fast.
     """
     with epoch_bar(what, epochs) as bar:
         first, begin, told = 0, 0.0, 0.0
 
-        def update(epoch: int) -> None:
+        def update(epoch: int, note: Callable[[], str] = str) -> None:
             nonlocal first, begin, told
-            bar(epoch, lambda: "")
+            bar(epoch, note)
             now = monotonic()
             if not first:  # it had to compile
                 first, begin, told = epoch, now, now - 60

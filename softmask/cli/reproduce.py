@@ -1,6 +1,7 @@
 """softmask reproduce"""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,11 +23,11 @@ def reproduce(
             show_default=False,
         ),
     ],
-    sets: Annotated[list[str] | None, typer.Option("--set", help="Only this set; may be given again.")] = None,
+    sets: Annotated[list[str] | None, typer.Option("--set", help="Only this set; may be repeated.")] = None,
     variants: Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; may be repeated.")] = None,
     systems: Annotated[list[str] | None, typer.Option("--model", help="Only this baseline; may be repeated.")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A small version, a minute on a CPU; not the paper's.")
+        bool, typer.Option("--quick", help="A small version, a minute or two on a CPU; not the paper's.")
     ] = False,
     epochs: Annotated[
         int | None,
@@ -46,16 +47,20 @@ def reproduce(
 ) -> None:
     """Regenerate what the paper shows.
 
-    [b]table1[/b]: accuracies of SMG, SMG-JK and M-SMG-JK on the ten TU sets. [b]baselines[/b]: the other systems of
-    that table, measured by the same study beside the figures that the paper quotes. [b]table2[/b]: errors of SMG-JK and
-    M-SMG-JK on QM9, and of a geometric variant that is not the paper's. [b]figure3[/b]: how well GAT and SMG fit their
-    training parts. [b]figure4[/b], [b]collab[/b], [b]nci1[/b], [b]proteins[/b]: masks on REDDIT and on the sets of the
-    appendix, as pictures and as numbers.
+    [b]table1[/b]: accuracies of SMG, SMG-JK and M-SMG-JK on the ten TU sets.
+    [b]baselines[/b]: the other systems of that table, measured by the same study.
+    [b]table2[/b]: errors on QM9, and of a geometric variant that is not the paper's.
+    [b]figure3[/b]: how well GAT and SMG fit their training parts.
+    [b]figure4[/b]: masks on the REDDIT sets, as pictures and as numbers.
+    [b]collab[/b], [b]nci1[/b], [b]proteins[/b]: the same for the sets of the appendix.
 
-    Everything is kept in the results' folder, so the command goes on where it was interrupted. The full form wants a
-    GPU and hours; --quick is a small one that shows how it works, and whose numbers mean nothing.
+    Everything is kept in the results' folder: an interrupted command goes on.
+    Pictures come last, from the results' files: where none can be drawn, one can train.
+    The full forms want a GPU, and the tables hours; --quick only shows how they work.
 
     [b]Example:[/b] softmask reproduce table1 --set MUTAG
+
+    [b]Example:[/b] softmask reproduce figure4 --set REDDIT-BINARY
 
     [b]Example:[/b] softmask reproduce table2 --variant geometric --minutes 20
     """
@@ -65,8 +70,8 @@ def reproduce(
         raise SettingError("--variant belongs to table1 and table2")
     if systems and what != "baselines":
         raise SettingError("--model belongs to baselines")
-    if sets and what not in ("table1", "baselines", "figure3"):
-        raise SettingError("--set belongs to table1, baselines and figure3")
+    if sets and what not in ("table1", "baselines", "figure3", "figure4"):
+        raise SettingError("--set belongs to table1, baselines, figure3 and figure4")
     if (epochs is not None or minutes is not None) and what != "table2":
         raise SettingError("--epochs and --minutes belong to table2")
     out = out / "quick" if quick else out
@@ -80,7 +85,7 @@ def reproduce(
         _figure3(sets or [], quick, out, device, data_dir)
     for figure in _MASKS if what == "all" else (what,):
         if figure in _MASKS:
-            _masks(figure, quick, out, device, data_dir)
+            _masks(figure, sets or [], quick, out, device, data_dir)
 
 
 def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
@@ -95,7 +100,7 @@ def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device
         study = cell.study(stores[cell.name], out)
         print(f"{cell.name}, {cell.variant}: {study.folder}", file=sys.stderr)
         run_study(study, "local", None, device, fresh=False, tensorboard=False)
-    _write(markdown(out), out / "table1.md")
+    _tell(markdown(out), out / "table1.md")
 
 
 def _baselines(sets: list[str], systems: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
@@ -116,24 +121,26 @@ def _baselines(sets: list[str], systems: list[str], quick: bool, out: Path, devi
             print(f"not run: {error}", file=sys.stderr)
             if isinstance(cell, SystemCell):
                 cell.refuse(out, str(error))
-    _write(markdown(out), out / "baselines.md")
+    _tell(markdown(out), out / "baselines.md")
 
 
 def _figure3(sets: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
-    from softmask.cli.progress import epoch_bar
+    from softmask.cli.progress import epoch_log
     from softmask.cli.study import resumable
     from softmask.data.catalog import open_data
     from softmask.device import pick_device
     from softmask.paper.figure3 import fits, markdown, plot
 
-    picked = str(pick_device(device))
+    picked, wanted = str(pick_device(device)), fits(sets, quick)
+    _find_all((fit.name for fit in wanted), data_dir)
+    _folder(out / "figure3")
     stores: dict[str, Any] = {}
-    for fit in fits(sets, quick):
-        if fit.path(out).is_file():
-            continue
+    for fit in wanted:
         if fit.name not in stores:
             stores = {fit.name: open_data(fit.name, data_dir)}
-        with resumable(out) as stop, epoch_bar(f"{fit.name}, {fit.model}", fit.settings.epochs) as bar:
+        if fit.done(stores[fit.name], out):
+            continue
+        with resumable(out) as stop, epoch_log(f"{fit.name}, {fit.model}", fit.settings.epochs) as bar:
             fit.run(
                 stores[fit.name],
                 out,
@@ -142,37 +149,46 @@ def _figure3(sets: list[str], quick: bool, out: Path, device: str, data_dir: Pat
                     bar(epoch, lambda: f"training accuracy {100 * metrics['train'].mean():.1f} %") or stop.asked
                 ),
             )
-    _write(markdown(out), out / "figure3" / "claims.md")
+    _tell(markdown(out), out / "figure3" / "claims.md")
     for path in plot(out):
         print(path)
 
 
-def _masks(figure: str, quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
-    from softmask.cli.progress import epoch_bar
+def _masks(figure: str, sets: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
+    from functools import partial
+
+    from softmask.cli.progress import epoch_log
     from softmask.cli.study import resumable
     from softmask.data.catalog import open_data
     from softmask.device import pick_device
-    from softmask.paper.figure4 import FIGURES, markdown, mask_settings, reproduce_masks
+    from softmask.paper.figure4 import FIGURES, draw_missing, gather, mask_settings, reproduce_masks
+    from softmask.paper.mask_report import markdown, summary
 
-    place = out / figure
-    place.mkdir(parents=True, exist_ok=True)
-    records = []
-    for name in FIGURES[figure]:
+    if unknown := set(sets) - set(FIGURES[figure]):
+        raise SettingError(f"{figure} has no set {sorted(unknown)[0]!r}; it has {', '.join(FIGURES[figure])}")
+    wanted, picked, made = sets or FIGURES[figure], str(pick_device(device)), []
+    _find_all(wanted, data_dir)
+    place = _folder(out / figure)
+    for name in wanted:
         epochs = mask_settings(name, None, quick).epochs
-        with resumable(place) as stop, epoch_bar(f"{name}, masks", epochs) as bar:
-            records.append(
+        with resumable(place) as stop, epoch_log(f"{name}, masks", epochs) as bar:
+            made.append(
                 reproduce_masks(
-                    name,
-                    open_data(name, data_dir),
-                    place,
-                    str(pick_device(device)),
+                    *(name, open_data(name, data_dir), place, picked),
                     quick=quick,
                     on_epoch=lambda epoch, metrics: (
                         bar(epoch, lambda: f"test accuracy {100 * metrics['test'].mean():.1f} %") or stop.asked
                     ),
                 )
             )
-    _write(markdown(records), place / "masks.md")
+    # Those of an earlier command for other sets too.
+    records = gather(place, figure)
+    print(summary(records), end="\n\n")
+    print(_write(markdown(records), place / "masks.md"))
+    # Last: a machine with a GPU may lack what draws, and the same command draws elsewhere without training again.
+    for record in made:
+        for path in draw_missing(record, partial(open_data, record["set"], data_dir), place):
+            print(path)
 
 
 def _table2(
@@ -215,14 +231,40 @@ def _table2(
     finally:
         # Also of what was cut: its record says how far it came.
         if any(row.path(out).is_file() for row in wanted):
-            _write(markdown(out), out / "table2.md")
+            _tell(markdown(out), out / "table2.md")
     if late():
         print(f"the time is up; {out} keeps what was trained, and the same command goes on", file=sys.stderr)
 
 
-def _write(text: str, path: Path) -> None:
+def _find_all(names: Iterable[str], data_dir: Path | None) -> None:
+    """Misses a set before any other is trained."""
+    from softmask.data.catalog import find
+
+    for name in dict.fromkeys(names):
+        find(name, data_dir)
+
+
+def _folder(path: Path) -> Path:
+    """Makes the folder and sees that it can be written, before any work."""
+    from softmask.atomic import check_writable
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"cannot make the folder {path}: {error.strerror}") from None
+    check_writable(path / "record.json")
+    return path
+
+
+def _write(text: str, path: Path) -> Path:
     from softmask.atomic import atomic_path
 
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    return path
+
+
+def _tell(text: str, path: Path) -> None:
+    """Writes a table, and prints it."""
+    _write(text, path)
     print(text)

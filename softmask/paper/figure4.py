@@ -1,11 +1,13 @@
 """Figure 4 and the pictures of the appendix: trained masks layer by layer, drawn, and read as numbers.
 
 For a set, a few SMG models that differ in their seed alone train side by side on nine tenths of the graphs. Their masks
-on the other tenth are drawn for a few graphs and measured on all of them.
+on the other tenth are measured on all graphs and kept for a few of them, from which pictures are drawn: at once, or on
+another machine.
 """
 
 import dataclasses
 import tomllib
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,21 +18,19 @@ import torch
 from softmask.data.features import Features
 from softmask.data.splits import stratified_folds
 from softmask.data.store import GraphStore
+from softmask.device import device_name
 from softmask.errors import SettingError, StudyInterrupted
-from softmask.explain import draw_masks, node_masks
-from softmask.explain.statistics import ROLES, Structure, agreement, layer_statistics, risers
+from softmask.explain import node_masks
+from softmask.explain.statistics import Structure, agreement, layer_statistics, risers
 from softmask.fleet import Fleet, History, OnEpoch, Replica
 from softmask.fleet.predict import predict
 from softmask.fleet.replica import check_seed
 from softmask.fleet.snapshot import Snapshot
-from softmask.paper import paper_settings
+from softmask.paper import mask_pictures, paper_settings
 from softmask.paper.mask_claims import claims_of
-from softmask.paper.mask_report import markdown
 from softmask.study.provenance import provenance
 from softmask.study.record import read_json, write_json
 from softmask.study.settings import Settings
-
-__all__ = ["FIGURES", "markdown", "reproduce_masks"]
 
 REPLICAS = 3
 FOLDS = 10
@@ -57,10 +57,10 @@ def reproduce_masks(
     seed: int = 0,
     on_epoch: OnEpoch | None = None,
 ) -> dict[str, Any]:
-    """Trains models on a set, draws the masks of a few of its test graphs, and measures those of all.
+    """Trains models on a set, measures their masks on all its test graphs, and keeps those of a few to draw.
 
-    It writes ``masks-SET.json`` and the pictures, ``masks-SET-GRAPH.svg`` and ``.png``, of the first seed's model. What
-    is there already, of the very same question, is not made again; a training that was interrupted goes on.
+    It writes ``masks-SET.json``, from which :func:`draw_missing` makes the pictures. What is there already, of the very
+    same question, is not made again; a training that was interrupted goes on.
 
     Args:
         name: of the set, one of those in :data:`FIGURES`.
@@ -119,18 +119,49 @@ def reproduce_masks(
         "agreement": agreement(masks, structure.graph),
         "node_share": structure.role_shares(),
         "claims": [claim.check(models) for claim in claims_of(name)],
-        **_draw(name, part, ids[test], masks[0], outputs[0], structure, path.parent, seed),
-        "provenance": provenance(device=_device_name(device), data_hash=question["data"]["hash"], seed=seed),
+        "picture_rule": mask_pictures.rule(_RECIPE[name], PICTURES),
+        "pictures": [
+            mask_pictures.picture_record(name, part, g, int(ids[test][g]), masks[0], outputs[0][g])
+            for g in mask_pictures.chosen(_RECIPE[name], part, seed, PICTURES)
+        ],
+        "provenance": provenance(device=device_name(device), data_hash=question["data"]["hash"], seed=seed),
     }
+    mask_pictures.discard(name, path.parent)
     write_json(path, record)
     snapshot.path.unlink(missing_ok=True)
     return record
 
 
+def gather(out: Path, figure: str) -> list[dict[str, Any]]:
+    """The records of a figure's sets that are in a folder, in the order of the recipe."""
+    paths = [out / f"masks-{name}.json" for name in FIGURES[figure]]
+    return [read_json(path) for path in paths if path.is_file()]
+
+
+def draw_missing(record: dict[str, Any], store: Callable[[], GraphStore], out: Path) -> list[Path]:
+    """Draws those of a record's pictures that are not there yet. Needs matplotlib and pygraphviz.
+
+    Args:
+        record: what ``masks-SET.json`` holds.
+        store: opens the whole set; not called if there is nothing to draw.
+        out: the folder of the record.
+
+    Returns:
+        The files of all its pictures.
+    """
+    if not mask_pictures.missing(record, out):
+        return [out / name for picture in record["pictures"] for name in picture["files"]]
+    opened = store()
+    if opened.content_hash() != record["data"]["hash"]:
+        raise SettingError(f"{out}: the masks are of another {record['set']} than the one to draw")
+    return mask_pictures.draw_pictures(record, _RECIPE[record["set"]], opened, out)
+
+
 def mask_settings(name: str, epochs: int | None, quick: bool) -> Settings:
     """The paper's settings for the set, but for what the figure or the caller wants otherwise."""
     paper = paper_settings(name)
-    changed: dict[str, Any] = {"variant": "smg", "layers": _RECIPE[name].get("layers", paper.layers)}
+    changed: dict[str, Any] = {"variant": "smg"}
+    changed |= {key: _RECIPE[name][key] for key in ("layers", "epochs") if key in _RECIPE[name]}
     if quick:
         changed |= {"hidden": QUICK_HIDDEN, "epochs": QUICK_EPOCHS, "batch_size": 32, "lr": 2e-3}
     if epochs is not None:
@@ -140,34 +171,10 @@ def mask_settings(name: str, epochs: int | None, quick: bool) -> Settings:
 
 def _sample(name: str, store: GraphStore, seed: int) -> np.ndarray:
     """Equally many graphs of each class, drawn by seed from those that could be drawn as pictures."""
-    y, order = _classes(store), _shuffled(store.num_graphs, seed)
-    order = order[_readable(name, store)[order]]
+    y, order = _classes(store), mask_pictures.shuffled(store.num_graphs, seed)
+    order = order[mask_pictures.readable(_RECIPE[name], store)[order]]
     each = QUICK_GRAPHS // len(np.unique(y))
     return np.sort(np.concatenate([order[y[order] == c][:each] for c in np.unique(y)]))
-
-
-def _readable(name: str, store: GraphStore) -> np.ndarray:
-    """Which graphs are of a size that can be read in print."""
-    fewest, most = _RECIPE[name]["nodes"]
-    nodes = store.sizes.cpu().numpy()
-    edges = np.diff(store.row_ptr.cpu().numpy()[store.node_ptr.cpu().numpy()]) // 2
-    return (nodes >= fewest) & (nodes <= most) & (edges <= _RECIPE[name]["edges"])
-
-
-def _chosen(name: str, part: GraphStore, seed: int) -> list[int]:
-    """The graphs to draw: in an order drawn by the seed, but a class waits until each of the others had its turn."""
-    order = [int(g) for g in _shuffled(part.num_graphs, seed) if _readable(name, part)[g]]
-    y, turns = _classes(part), dict.fromkeys(_classes(part).tolist(), 0)
-    turn = {}
-    for g in order:
-        turn[g] = turns[y[g]]
-        turns[y[g]] += 1
-    return sorted(order, key=turn.__getitem__)[:PICTURES]
-
-
-def _shuffled(count: int, seed: int) -> np.ndarray:
-    # Only Generator.random is drawn from: its stream is the same in every version of numpy.
-    return np.argsort(np.random.Generator(np.random.PCG64(seed)).random(count), kind="stable")
 
 
 def _classes(store: GraphStore) -> np.ndarray:
@@ -187,13 +194,11 @@ def _prepare(out: Path, name: str, quick: bool) -> Path:
 
 
 def _found(path: Path, question: dict[str, Any]) -> dict[str, Any] | None:
-    """The record, if it answers this very question and its pictures are there."""
+    """The record, if it answers this very question."""
     if not path.is_file():
         return None
     record = read_json(path)
-    names = [n for picture in record.get("pictures", ()) for n in picture["files"]]
-    same = all(record.get(key) == value for key, value in question.items())
-    return record if same and all((path.parent / n).is_file() for n in names) else None
+    return record if all(record.get(key) == value for key, value in question.items()) else None
 
 
 def _model(settings: Settings, features: Features, store: GraphStore) -> Any:
@@ -266,50 +271,3 @@ def _measured(
             }
         )
     return models
-
-
-def _draw(
-    name: str,
-    part: GraphStore,
-    ids: np.ndarray,
-    masks: np.ndarray,
-    outputs: np.ndarray,
-    structure: Structure,
-    out: Path,
-    seed: int,
-) -> dict[str, Any]:
-    """The pictures of a few graphs, and the rule by which these were chosen."""
-    recipe, classes = _RECIPE[name], part.info["classes"]
-    outline = recipe.get("outline")
-    roles = ("node", "hub (largest degree)") if outline == "hub" else outline
-    drawn = _chosen(name, part, seed)
-    pictures = []
-    for g in drawn:
-        nodes = slice(int(part.node_ptr[g]), int(part.node_ptr[g + 1]))
-        data = part[g]
-        if outline == "hub":
-            data.node_role = torch.as_tensor(structure.role[nodes] == ROLES.index("hub")).to(torch.int8)
-        elif outline:
-            assert part.node_label is not None
-            data.node_role = part.node_label[nodes, 0]
-        best = int(outputs[g].argmax())
-        caption = {
-            "predicted": classes[best],
-            "probability": float(outputs[g, best]),
-            "actual": classes[int(part.y[g])],  # type: ignore[index]
-        }
-        paths = [out / f"masks-{name}-{ids[g]}.{kind}" for kind in ("svg", "png")]
-        for path in paths:
-            title = f"{name}, graph {ids[g]}"
-            draw_masks(data, masks[nodes], path, title=title, roles=roles, engine=recipe["engine"], **caption)
-        pictures.append({"graph": int(ids[g]), **caption, "files": [path.name for path in paths]})
-    low, high = recipe["nodes"]
-    rule = (
-        f"of the graphs of the test part with {low} to {high} nodes and at most {recipe['edges']} edges, the first "
-        f"{PICTURES} in an order drawn by the seed, the classes taking turns; masks of the first model"
-    )
-    return {"picture_rule": rule, "pictures": pictures}
-
-
-def _device_name(device: torch.device | str) -> str:
-    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else "cpu"

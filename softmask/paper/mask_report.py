@@ -6,20 +6,39 @@ from typing import Any
 
 def markdown(records: Sequence[dict[str, Any]]) -> str:
     """Tables of what masks do layer by layer and of the verdicts, from the contents of ``masks-SET.json`` files."""
-    parts = [_verdicts(records)]
+    parts = [summary(records)]
     for record in records:
         parts += [_heading(record), _layers(record), _claims(record)]
     return "\n\n".join(parts) + "\n"
 
 
-def _verdicts(records: Sequence[dict[str, Any]]) -> str:
-    rows = [
-        f"| {r['set']} | {_accuracies(r)} | {sum(c['verdict'] == 'yes' for c in r['claims'])} of {len(r['claims'])} | "
-        f"{'; '.join(c['name'] for c in r['claims'] if c['verdict'] == 'no') or 'none'} |"
-        for r in records
+def summary(records: Sequence[dict[str, Any]]) -> str:
+    """One row a set: the spread of masks, what they go with, and which of the paper's claims are met."""
+    distances = any(r["figure"] == "figure4" for r in records)
+    head = [
+        *("set", "test accuracy by seed", "deviation of masks within a graph", "rank correlation with degree"),
+        *(("with distance to hub",) if distances else ()),
+        *("claims met", "claims not met"),
     ]
-    head = ["| set | test accuracy by seed | claims met | claims not met |", "|---|---|---|---|"]
-    return "\n".join([*head, *rows])
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for r in records:
+        unmet = [c["name"] for c in r["claims"] if c["verdict"] == "no"]
+        numbers = ("within", "degree", "distance") if distances else ("within", "degree")
+        cells = [
+            *(r["set"] + (" (quick form)" if r["quick"] else ""), _accuracies(r)),
+            *(_by_layer(r, what) for what in numbers),
+            *(f"{len(r['claims']) - len(unmet)} of {len(r['claims'])}", "; ".join(unmet) or "none"),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", "Numbers by layer, first to last, are means over test graphs and seeds."])
+
+
+def _by_layer(record: dict[str, Any], what: str) -> str:
+    means = []
+    for layers in zip(*(model["layers"] for model in record["models"]), strict=True):
+        known = [layer[what]["mean"] for layer in layers if layer[what]["mean"] is not None]
+        means.append(_number(sum(known) / len(known) if known else None))
+    return ", ".join(means)
 
 
 def _accuracies(record: dict[str, Any]) -> str:
@@ -42,15 +61,16 @@ def _heading(record: dict[str, Any]) -> str:
 
 
 def _layers(record: dict[str, Any]) -> str:
-    """One row a layer and number, one column a seed; the spread over graphs behind the mean."""
-    seeds = record["seeds"]
+    """One row a number and seed, one column a layer; the spread over graphs behind the mean."""
     layers = range(record["settings"]["layers"])
-    columns = ["layer", "what", *(f"seed {s}" for s in seeds)]
-    lines = ["| " + " | ".join(columns) + " |", "|---|---|" + "---:|" * len(seeds)]
-    for k in layers:
-        for i, (what, cell) in enumerate(_numbers(record)):
-            cells = [cell(model["layers"][k]) for model in record["models"]]
-            lines.append("| " + " | ".join([str(k + 1) if i == 0 else "", what, *cells]) + " |")
+    lines = [
+        "| what | seed | " + " | ".join(f"layer {k + 1}" for k in layers) + " |",
+        "|---|---|" + "---:|" * len(layers),
+    ]
+    for what, cell in _numbers(record):
+        for i, (seed, model) in enumerate(zip(record["seeds"], record["models"], strict=True)):
+            cells = [cell(layer) for layer in model["layers"]]
+            lines.append("| " + " | ".join([what if i == 0 else "", str(seed), *cells]) + " |")
     shared = ", ".join(
         f"layer {k + 1}: {_spread(a)}" if a["mean"] is not None else f"layer {k + 1}: -"
         for k, a in enumerate(record["agreement"])
@@ -61,7 +81,7 @@ def _layers(record: dict[str, Any]) -> str:
             *lines,
             "",
             "The number behind ± is the standard deviation over graphs (of the mask itself: over nodes). Correlations "
-            "are Spearman's, within each graph.",
+            "are Spearman's, within each graph: above 0 if masks grow with the degree, or away from the hub.",
             "",
             f"Share of nodes: {nodes}. Rank correlation between the masks of two seeds: {shared}.",
         ]

@@ -153,7 +153,7 @@ def test_bad_studies(run, data, tmp_path, monkeypatch):
         (["reproduce", "table9"], "table1, table2"),
         (["reproduce", "table1", "--set", "CORA"], "CORA"),
         (["reproduce", "figure3", "--variant", "smg"], "--variant belongs to table1"),
-        (["reproduce", "figure4", "--set", "NCI1"], "--set belongs to"),
+        (["reproduce", "nci1", "--set", "NCI1"], "--set belongs to"),
         (["results", "list"], "no folder"),
         (["results", "show", tmp_path], "study.json"),
         (["results", "compare", tmp_path, tmp_path], "study.json"),

@@ -1,5 +1,6 @@
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import matplotlib.image
 import networkx as nx
@@ -13,8 +14,10 @@ from softmask.data.synthetic import motif
 from softmask.errors import SettingError, StudyInterrupted
 from softmask.explain.statistics import Structure, layer_statistics
 from softmask.paper import figure4, paper_settings
-from softmask.paper.figure4 import FIGURES, markdown, reproduce_masks
+from softmask.paper.figure4 import FIGURES, draw_missing, gather, reproduce_masks
 from softmask.paper.mask_claims import claims_of
+from softmask.paper.mask_pictures import chosen
+from softmask.paper.mask_report import markdown, summary
 
 SVG = "{http://www.w3.org/2000/svg}"
 REDDIT = ("REDDIT-BINARY", "REDDIT-MULTI-5K", "REDDIT-MULTI-12K")
@@ -40,7 +43,8 @@ def test_the_recipe():
         assert settings.variant == "smg"
         # The figure in the paper has a layer 4.
         assert settings.layers == (4 if name in REDDIT else paper.layers)
-        assert (settings.hidden, settings.epochs, settings.lr) == (paper.hidden, paper.epochs, paper.lr)
+        assert settings.epochs == (200 if name in REDDIT else paper.epochs)
+        assert (settings.hidden, settings.lr, settings.batch_size) == (paper.hidden, paper.lr, paper.batch_size)
         assert figure4.mask_settings(name, 7, False).epochs == 7
 
 
@@ -59,13 +63,16 @@ def test_a_record_says_what_was_done_and_found(store, small, tmp_path):
             assert 0 < layer["quantiles"]["0.05"] <= layer["mean"] <= layer["quantiles"]["0.95"] < 1
             assert layer["degree"]["graphs"] <= 6
             assert sum(share["mean"] for share in layer["share"].values()) == pytest.approx(1)
-    names = {path.name for path in (tmp_path / "new").iterdir()}
-    assert names == {"masks-NCI1.json", *record["pictures"][0]["files"]}, "no snapshot is left"
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["masks-NCI1.json"], "no snapshot is left"
+    assert gather(tmp_path / "new", "nci1") == [record]
+    assert gather(tmp_path / "new", "collab") == []
 
 
 def test_pictures_of_test_graphs(store, small, tmp_path):
-    (picture,) = reproduce_masks("NCI1", store, tmp_path, quick=True)["pictures"]
+    record = reproduce_masks("NCI1", store, tmp_path, quick=True)
+    (picture,) = record["pictures"]
     svg, png = (tmp_path / name for name in picture["files"])
+    assert draw_missing(record, lambda: store, tmp_path) == [svg, png]
     texts = ["".join(t.itertext()) for t in ET.parse(svg).iter(f"{SVG}text")]
     assert f"NCI1, graph {picture['graph']}" in texts
     probability = f"(probability {picture['probability']:.2f})"
@@ -79,17 +86,18 @@ def test_pictures_of_test_graphs(store, small, tmp_path):
 
 
 def test_the_graphs_drawn_are_of_a_readable_size_and_of_all_classes():
+    recipe = {"nodes": [15, 50], "edges": 1000}
     graphs = [nx.path_graph(n) for n in (*[20] * 30, *[60] * 5, *[10] * 5, *[20] * 10)]
     made = from_networkx(graphs, [0] * 40 + [1] * 10)
     for seed in range(5):
-        chosen = figure4._chosen("NCI1", made, seed)
-        assert len(chosen) == 4
-        assert sorted(made.y[chosen].tolist()) == [0, 0, 1, 1]
-        assert all(len(graphs[g]) == 20 for g in chosen)
-        assert chosen == figure4._chosen("NCI1", made, seed)
-    assert figure4._chosen("NCI1", made, 0) != figure4._chosen("NCI1", made, 1)
+        found = chosen(recipe, made, seed, 4)
+        assert len(found) == 4
+        assert sorted(made.y[found].tolist()) == [0, 0, 1, 1]
+        assert all(len(graphs[g]) == 20 for g in found)
+        assert found == chosen(recipe, made, seed, 4)
+    assert chosen(recipe, made, 0, 4) != chosen(recipe, made, 1, 4)
     rare = made.select([*range(30), 40])
-    assert sorted(rare.y[figure4._chosen("NCI1", rare, 0)].tolist()) == [0, 0, 0, 1]
+    assert sorted(rare.y[chosen(recipe, rare, 0, 4)].tolist()) == [0, 0, 0, 1]
 
 
 def test_what_is_there_is_not_made_again_unless_the_question_differs(store, small, tmp_path, monkeypatch):
@@ -103,9 +111,49 @@ def test_what_is_there_is_not_made_again_unless_the_question_differs(store, smal
     for other in ({"epochs": 9}, {"seed": 1}):
         with pytest.raises(RuntimeError, match="it trains"):
             reproduce_masks("NCI1", store, tmp_path, quick=True, **other)
-    (tmp_path / first["pictures"][0]["files"][0]).unlink()
-    with pytest.raises(RuntimeError, match="it trains"):
-        reproduce_masks("NCI1", store, tmp_path, quick=True)
+
+
+def test_pictures_are_drawn_from_the_record_alone(store, small, tmp_path, monkeypatch):
+    record = reproduce_masks("NCI1", store, tmp_path, quick=True)
+    svg, png = draw_missing(record, lambda: store, tmp_path)
+    drawn = svg.read_bytes()
+    monkeypatch.setattr(figure4, "_train", None)
+    svg.unlink()
+    png.write_bytes(b"old")
+    again = json.loads((tmp_path / "masks-NCI1.json").read_text())
+    assert reproduce_masks("NCI1", store, tmp_path, quick=True) == again
+    draw_missing(again, lambda: store, tmp_path)
+    assert svg.read_bytes() == drawn
+
+    def never():
+        raise RuntimeError("there is nothing to draw")
+
+    assert draw_missing(again, never, tmp_path) == [svg, png]
+    svg.unlink()
+    with pytest.raises(SettingError, match="another NCI1"):
+        draw_missing(again, lambda: motif(40, seed=1), tmp_path)
+
+
+def test_pictures_of_an_older_record_go(store, small, tmp_path):
+    old = draw_missing(reproduce_masks("NCI1", store, tmp_path, quick=True), lambda: store, tmp_path)
+    other = tmp_path / "masks-COLLAB-1.svg"
+    other.touch()
+    reproduce_masks("NCI1", store, tmp_path, quick=True, seed=1)
+    assert not any(path.exists() for path in old)
+    assert other.exists()
+
+
+def test_masks_in_the_record_are_those_of_the_first_model(store, small, tmp_path, monkeypatch):
+    """All graphs of a part kept in the record say the same as the numbers over that part."""
+    monkeypatch.setattr(figure4, "PICTURES", 6)
+    record = reproduce_masks("NCI1", store, tmp_path, quick=True)
+    assert len(record["pictures"]) == record["data"]["test_graphs"] == 6
+    for k, layer in enumerate(record["models"][0]["layers"]):
+        masks = np.concatenate([picture["masks"][k] for picture in record["pictures"]])
+        assert len(masks) == record["data"]["test_nodes"]
+        assert masks.mean() == pytest.approx(layer["mean"], abs=1e-4)
+    for picture in record["pictures"]:
+        assert np.shape(picture["masks"]) == (3, int(store.sizes[picture["graph"]]))
 
 
 def test_an_interrupted_training_goes_on_to_the_same_end(store, small, tmp_path):
@@ -138,7 +186,9 @@ def test_graphs_without_classes_are_refused(store, tmp_path):
 
 def test_the_hub_is_outlined_on_reddit(small, tmp_path):
     graphs = [nx.random_labeled_tree(55, seed=s) for s in range(20)]
-    made = reproduce_masks("REDDIT-BINARY", from_networkx(graphs, [0, 1] * 10), tmp_path, quick=True)
+    trees = from_networkx(graphs, [0, 1] * 10)
+    made = reproduce_masks("REDDIT-BINARY", trees, tmp_path, quick=True)
+    draw_missing(made, lambda: trees, tmp_path)
     tree = ET.parse(tmp_path / made["pictures"][0]["files"][0])
     assert "hub (largest degree)" in "".join(tree.getroot().itertext())
     layers = [g for g in tree.iter(f"{SVG}g") if g.get("id", "").endswith("-nodes")]
@@ -208,20 +258,26 @@ def test_markdown_shows_numbers_and_verdicts(store, small, tmp_path):
         assert all(row.count("|") == columns for row in rows if row.startswith("|"))
     for claim in record["claims"]:
         assert f"| “{claim['quote']}” | {claim['rule']} | **{claim['verdict']}** (" in text
-    for k, layer in enumerate(record["models"][0]["layers"]):
-        assert f"| {k + 1} | mask | {layer['mean']:.2f} ± {layer['std']:.2f} |" in text
+    layers = record["models"][0]["layers"]
+    shown = " | ".join(f"{layer['mean']:.2f} ± {layer['std']:.2f}" for layer in layers)
+    assert f"| mask | 0 | {shown} |" in text
+    means = [np.mean([model["layers"][k]["degree"]["mean"] for model in record["models"]]) for k in range(3)]
+    assert f"| {', '.join(f'{mean:.2f}' for mean in means)} |" in summary([record])
+    assert text.startswith(summary([record]))
     assert "The quick form" in text
-    assert "distance to hub" not in text
+    assert "correlation with distance to hub" not in text
     assert "nan" not in text.lower()
     assert "None" not in text
 
 
 @pytest.mark.real
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["PROTEINS", "REDDIT-BINARY"])
+@pytest.mark.parametrize("name", ["PROTEINS", "NCI1", "COLLAB", "REDDIT-BINARY"])
 def test_the_quick_form_on_real_sets(name, real_set, tmp_path):
-    record = reproduce_masks(name, open_data(real_set(name)), tmp_path, quick=True)
+    store = open_data(real_set(name))
+    record = reproduce_masks(name, store, tmp_path, quick=True)
     assert len(record["pictures"]) == 4
+    draw_missing(record, lambda: store, tmp_path)
     for picture in record["pictures"]:
         svg, png = (tmp_path / file for file in picture["files"])
         assert ET.parse(svg).getroot().tag.endswith("svg")
@@ -230,3 +286,19 @@ def test_the_quick_form_on_real_sets(name, real_set, tmp_path):
     assert len(record["claims"]) == len(claims_of(name))
     assert name in markdown([record])
     assert torch.tensor([m["accuracy"] for m in record["models"]]).mean() > 0.4
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_the_docs_show_what_the_result_files_say(figure):
+    root = Path(__file__).parents[2]
+    folder, docs = root / "results" / figure, (root / "docs" / "reproduce.md").read_text()
+    records = gather(folder, figure)
+    if not records:
+        assert "The masks have not been run yet." in docs
+        return
+    assert (folder / "masks.md").read_text() == markdown(records)
+    assert summary(records) in docs
+    assert f"../results/{figure}/masks.md" in docs
+    for record in records:
+        assert all((folder / name).is_file() for picture in record["pictures"] for name in picture["files"])
+        assert f"../results/{figure}/masks-{record['set']}-" in docs
