@@ -64,7 +64,7 @@ def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = F
 
 
 def _cell(name: str, system: str, smg: Cell, quick: bool) -> SystemCell:
-    """The study of a baseline: over the folds of SMG-JK's first run, or of all its runs if the recipe says so."""
+    """The study of a baseline, over the folds of SMG-JK's first run."""
     recipe = _recipe()
     if system in recipe["settings_of_smg"]:
         settings = replace(smg.settings, model=system)
@@ -72,8 +72,7 @@ def _cell(name: str, system: str, smg: Cell, quick: bool) -> SystemCell:
         settings = baseline_settings(system, **recipe["settings"].get(system, {}).get(name, {}))
     if name in recipe["readout"].get(system, ()):
         settings = replace(settings, readout="mean")
-    runs = smg.runs if system in recipe["runs_of_smg"] else 1
-    cell = SystemCell(name, system, recipe["protocol"], smg.seed, runs, settings)
+    cell = SystemCell(name, system, recipe["protocol"], smg.seed, 1, settings)
     if not quick:
         return cell
     small = recipe["quick"]

@@ -33,13 +33,10 @@ def test_the_recipe_has_all_systems_on_the_small_sets_and_some_on_the_large():
         smg = by[cell.name, "smg-jk"]
         # The same folds for all: they are compared with one another, and SMG-JK is the study of Table 1.
         assert (cell.seed, cell.folds) == (smg.seed, smg.folds) == (0, 10)
-        assert cell.runs in (1, smg.runs)
+        assert cell.runs == 1 or cell is smg
         assert cell.settings.model == ("soft-mask" if cell.variant == "smg-jk" else cell.variant)
         assert cell.protocol == "both" or cell is smg
     assert [by[name, "smg-jk"] for name in TU_SETS] == [table1_cells([name], ["smg-jk"])[0] for name in TU_SETS]
-    # All scores of SMG-JK are paired with GIN's.
-    assert all(by[name, "gin"].runs == by[name, "smg-jk"].runs for name in TU_SETS)
-    assert (by["PROTEINS", "gin"].runs, by["PROTEINS", "labels-mlp"].runs) == (10, 1)
     assert by["PROTEINS", "dgcnn"].settings.lr == 1e-5
     assert by["NCI1", "gat"].settings == replace(by["NCI1", "smg-jk"].settings, model="gat")
     assert by["IMDB-BINARY", "gin"].settings.readout == "mean"
