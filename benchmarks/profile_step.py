@@ -24,6 +24,7 @@ from softmask.study.provenance import provenance
 from softmask.study.record import write_json
 
 SETS = ("PROTEINS", "NCI1", "COLLAB", "REDDIT-BINARY")
+LONGEST = 40
 # The first that fits a kernel's name names its kind.
 KINDS = {
     "matrix products": "gemm|cutlass|nvjet|cublas|xmma",
@@ -35,7 +36,7 @@ KINDS = {
 
 
 def step(name: str) -> dict[str, Any]:
-    """Time and number of the kernels of one step, by kind."""
+    """Time and number of the kernels of one step, by kind; and those that take longest, by name."""
     store, settings = open_data(name), paper_settings(name)
     assert store.y is not None
     folds = stratified_folds(store.y.numpy(), 10, 0)
@@ -48,11 +49,13 @@ def step(name: str) -> dict[str, Any]:
         fleet.step()
         torch.cuda.synchronize()
     kinds: dict[str, dict[str, float]] = defaultdict(lambda: {"us": 0.0, "kernels": 0})
-    for event in found.key_averages():
+    events = sorted(found.key_averages(), key=lambda event: -event.self_device_time_total)
+    for event in events:
         kind = next((k for k, names in KINDS.items() if re.search(names, event.key, re.IGNORECASE)), "others")
         kinds[kind]["us"] += event.self_device_time_total
         kinds[kind]["kernels"] += event.count
-    return {"data_hash": store.content_hash(), "kinds": dict(kinds)}
+    longest = [{"name": e.key, "us": e.self_device_time_total, "kernels": e.count} for e in events[:LONGEST]]
+    return {"data_hash": store.content_hash(), "kinds": dict(kinds), "longest": longest}
 
 
 def main() -> None:

@@ -92,7 +92,7 @@ def train_in_waves(
             together = (done * epochs + len(now) * epoch) // len(replicas)  # noqa: B023
             return None if on_epoch is None else on_epoch(together, metrics)
 
-        fits = True
+        told = ""
         try:
             fleet = Fleet(
                 make_model, store, x, now, batch_size=batch_size, device=device, precision=precision, **options
@@ -101,15 +101,15 @@ def train_in_waves(
             snapshot = None if snapshots is None else Snapshot(snapshots / name, last=len(now) < len(replicas))
             histories.append(fleet.train(epochs, keep, report, snapshot, patience))
             scales.append((fleet.mean.cpu(), fleet.std.cpu()))
-        except torch.OutOfMemoryError:
-            fits = False
+        except torch.OutOfMemoryError as error:
+            told = str(error).partition("\n")[0] or "out of memory"
         # Only here, behind the exception, is the wave's memory no longer held by anyone.
         fleet = None
         gc.collect()
         torch.cuda.empty_cache()
-        if not fits:
+        if told:
             if wave == 1:
-                raise CannotRun(f"one model does not fit into the memory of {device}; use smaller batches")
+                raise CannotRun(f"one model does not fit into the memory of {device}; use smaller batches ({told})")
             wave = -(-wave // 2)
             _warn(f"out of memory: going on with {wave} models at a time")
             continue

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import geometric_mean
 
 from softmask.bench.report import HEAD, render, short
 
@@ -43,6 +44,28 @@ def test_the_page_on_fleets_quotes_the_count_of_merged_nodes():
         share = row["classes"] / row["nodes"]
         assert (f"{name} {100 * share:.0f} %" in page) == (share <= 0.8)
         assert f"{100 * row['products']:.0f} % on {name}" in page
+
+
+def test_the_page_quotes_aims_and_profile():
+    page = (ROOT / "docs" / "speed.md").read_text()
+
+    def of(name):
+        found = json.loads((BENCH / f"fleet-nvidia-h200-{name}.json").read_text())
+        return found["ratio"], found["fleet"]["step_over_floor"]
+
+    small = [of(name)[0] for name in ("MUTAG", "PROTEINS", "NCI1", "ENZYMES", "IMDB-BINARY", "IMDB-MULTI")]
+    reddit = [of(name) for name in ("REDDIT-BINARY", "REDDIT-MULTI-5K", "REDDIT-MULTI-12K")]
+    assert f"| {min(small):.0f} to {max(small):.0f}, geometric mean {geometric_mean(small):.0f} |" in page
+    assert f"| **{of('PROTEINS')[1]:.1f}, {of('NCI1')[1]:.1f}** |" in page
+    assert f"| MUTAG, 100 models | 150 | {of('MUTAG-runs10')[0]:.0f} | | |" in page
+    assert f"| COLLAB | 40 | {of('COLLAB')[0]:.0f} | 3 | **{of('COLLAB')[1]:.1f}** |" in page
+    ratios, floors = zip(*reddit)
+    shown = ", ".join(f"{floor:.1f}" for floor in floors)
+    assert f"| the three REDDIT sets | 12 | {min(ratios):.0f} to {max(ratios):.0f} | 2.5 | {shown} |" in page
+    for name, found in json.loads((BENCH / "profile-nvidia-h200.json").read_text())["sets"].items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| {name} |") and " ms, " in line)
+        told = sorted(f"{kind['us'] / 1000:.2f} ms, {kind['kernels']:.0f}" for kind in found["kinds"].values())
+        assert sorted(cell.strip() for cell in row.split("|")[2:-1]) == told
 
 
 def test_the_readme_quotes_them():

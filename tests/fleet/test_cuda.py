@@ -85,8 +85,8 @@ def test_in_half_precision_a_replica_does_not_depend_on_its_company_either(store
 
 def test_tf32_follows_float32(store, replicas, exact):
     rounded = _train(store, replicas, "cuda", "tf32")
-    assert np.abs(rounded.train_loss - exact.train_loss).max() < 0.01
-    assert np.abs(rounded.loss["test"] - exact.loss["test"]).max() < 0.01
+    assert np.abs(rounded.train_loss - exact.train_loss).max() < 0.02
+    assert np.abs(rounded.loss["test"] - exact.loss["test"]).max() < 0.02
 
 
 def test_two_runs_are_bit_equal(store, replicas, half):
@@ -102,7 +102,7 @@ def test_out_of_memory_halves_the_wave(store):
     replicas = [Replica(s, np.arange(60), lr=1e-3) for s in range(8)]
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 1.2 * 2**30) / total)
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 3 * 2**30) / total)
     try:
         with pytest.warns(SmallerWaveWarning, match="out of memory"):
             history, _, _ = train_in_waves(
