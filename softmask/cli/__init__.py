@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from softmask import __version__
+from softmask.cli.app import App
 from softmask.cli.bench import bench
 from softmask.cli.data import app as data_app
 from softmask.cli.demo import demo
@@ -22,7 +23,7 @@ from softmask.cli.results import app as results_app
 from softmask.cli.tune import tune
 from softmask.errors import SoftmaskError
 
-app = typer.Typer(
+app = App(
     name="softmask",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from softmask.cli import options
+from softmask.cli.app import App
 from softmask.cli.study import tell
 
-app = typer.Typer(no_args_is_help=True, help="Look at studies: list, show, compare.")
+app = App(no_args_is_help=True, help="Look at studies: list, show, compare.")
 Folder = Annotated[Path, typer.Argument(metavar="STUDY", help="The folder of a study.", show_default=False)]
 
 
