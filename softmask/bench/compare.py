@@ -222,10 +222,10 @@ def _fleet(
         "ms_per_step": step_ms,
         "build_s": built,
         "first_epoch_s": first,
-        "nodes_computed": round(fleet.nodes_computed),
+        "nodes_computed": round(fleet.graphs.nodes_computed),
         # With levels every batch is as large as it is.
-        "padding": fleet.train_plan.padding if fleet.levels is None else 0.0,
-        "test_padding": fleet.parts["test"].plan.padding if fleet.levels is None else 0.0,
+        "padding": fleet.train_plan.padding if fleet.graphs.levels is None else 0.0,
+        "test_padding": fleet.parts["test"].plan.padding if fleet.graphs.levels is None else 0.0,
         "floor": least,
         "step_over_floor": step_ms / least["ms"],
         # Of the products alone; what else a step does is not counted as useful.

@@ -2,9 +2,11 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class App(typer.Typer):
@@ -13,11 +15,11 @@ class App(typer.Typer):
     Typer itself breaks help where the docstring breaks, and again where the terminal ends.
     """
 
-    def command(self, name: str | None = None, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def command(self, *args: Any, **options: Any) -> Callable[[_Command], _Command]:
         """As Typer's."""
 
-        def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            return typer.Typer.command(self, name, help=flowing(inspect.getdoc(function) or ""), **options)(function)
+        def register(function: _Command) -> _Command:
+            return typer.Typer.command(self, *args, help=flowing(inspect.getdoc(function) or ""), **options)(function)
 
         return register
 

@@ -14,13 +14,14 @@ from softmask.data.features import Features, UnseenFeatureWarning
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 from softmask.fleet.batches import plan
-from softmask.fleet.fleet import _DROPOUT, _SHUFFLE, OnEpoch, _targets
+from softmask.fleet.fleet import _DROPOUT, _SHUFFLE, OnEpoch
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.losses import LOSSES, METRICS, check_loss
 from softmask.fleet.precision import Precision, matmul_precision, resolve
 from softmask.fleet.ranks import Ranks
 from softmask.fleet.replica import Replica
 from softmask.fleet.shares import Share, ShareBatch
+from softmask.fleet.targets import scaled_targets
 from softmask.nn import KeyedDropout, SoftMaskGNN
 from softmask.ops.keyed import fold_key
 
@@ -63,7 +64,7 @@ def train_data_parallel(
     """
     _check(store, replica, epochs, batch_size, loss, ranks)
     dtype, tf32 = _resolve(precision, ranks.device)
-    y, mean, std = _targets(store, [replica])
+    y, mean, std = scaled_targets(store, [replica])
     y = y[0].to(dtype) if y.is_floating_point() else y
     # What the model does not look at is never read.
     graphs = dataclasses.replace(store, edge_label=None, edge_attr=None, node_role=None, pos=None, y=None, info={})

@@ -14,37 +14,28 @@ from torch.func import functional_call, vmap
 from torch.nn import Module
 
 from softmask.data.store import GraphStore
-from softmask.errors import DataError, SettingError
+from softmask.errors import SettingError
 from softmask.fleet.adam import Adam
 from softmask.fleet.average import Average
-from softmask.fleet.batches import Batch, Plan, assemble, deal, plan, with_layout
+from softmask.fleet.batches import Batch, Plan, deal, plan, with_layout
 from softmask.fleet.check import check, check_parts
-from softmask.fleet.edges import StoreEdges
+from softmask.fleet.graphs import Graphs
 from softmask.fleet.history import History, find_troubles
-from softmask.fleet.levels import LevelledBatch, StoreLevels
+from softmask.fleet.levels import LevelledBatch
 from softmask.fleet.losses import LOSSES, METRICS
-from softmask.fleet.order import by_degree
 from softmask.fleet.pairs import Layout, StorePairs
 from softmask.fleet.precision import Precision, matmul_precision, resolve
 from softmask.fleet.program import Program
-from softmask.fleet.quotient import Quotient, quotient
 from softmask.fleet.replica import Replica
 from softmask.fleet.side_by_side import side_by_side
 from softmask.fleet.snapshot import Snapshot, fingerprint
 from softmask.fleet.stack import Stack
+from softmask.fleet.targets import scaled_targets
 from softmask.nn import GAT, GeometricSoftMaskGNN, KeyedDropout, SoftMaskGNN
-from softmask.ops.bitmaps import bitmaps
 from softmask.ops.keyed import fold_key
 from softmask.ops.neighbour_sum import triton_sums
 from softmask.ops.pair_blocks import num_pairs
 
-# Measured on an H200: dense blocks win where at least this share of a graph's pairs of nodes are neighbours.
-_DENSE = 1 / 6
-_MANY_NEIGHBOURS = 64
-# Fewer nodes are worth that each counts for several, if they are at most this share.
-_FEWER = 0.8
-# Lists beat bit matrices where a class has at most so many neighbours in the mean: IMDB has 4, COLLAB 22.
-_SPARSE = 8
 # Bytes. Beyond a few MiB every new tensor is fetched page by page from the system: measured, a product with ReLU runs
 # at 135 GB/s on 2.7 MB and at 7 GB/s on 27 MB. Half precision runs at 50 GB/s on any size, and gains by larger batches.
 _CACHE, _CACHE_HALF = 2 * 2**20, 8 * 2**20
@@ -138,31 +129,14 @@ class Fleet:
         dtype, compute, self.tf32 = resolve(precision, self.device)
         self.replicas = list(replicas)
         self.given = store
-        self.store = store.to(self.device)
-        self.x = x.to(self.device, compute) if x.is_floating_point() else x.to(self.device)
         self.loss, self.metric = LOSSES[loss], METRICS[loss]
         self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype, compute)
         for place, replica in enumerate(replicas):
             self.stack.assign(place, replica.buffers)
-        # Distances want float32, whatever the layers compute in.
-        self.pairs = None if pairs is None else pairs.to(self.device, dtype)
-        self.bitmaps = _bitmaps(self.store)
-        self.quotient = self._merged(merge, edge_x)
-        if self.quotient is not None:
-            self.store, self.x, self.bitmaps = self.quotient.store, self.quotient.x, None
-        self.edges: StoreEdges | None = None
-        if edge_x is not None:
-            self.edges = StoreEdges.of(self.store, edge_x.to(self.device, compute))
-        elif self.device.type == "cuda" and self.bitmaps is None and pairs is None:
-            self.store, order, edge = by_degree(self.store)
-            self.x = self.x[order]
-            if self.quotient is not None:
-                _, _, size, *weights = self.quotient
-                self.quotient = Quotient(self.store, self.x, size[order], *(w[edge] for w in weights))
-        self.hubs = bool(self.store.row_ptr.diff().max() > _MANY_NEIGHBOURS)
+        self.graphs = Graphs(store, x, self.stack.model, self.device, dtype, compute, edge_x, merge, pairs)
         self.model = self.stack.model
         self.has_masks = isinstance(self.model, SoftMaskGNN | GeometricSoftMaskGNN)
-        y, self.mean, self.std = _targets(self.store, self.replicas)
+        y, self.mean, self.std = scaled_targets(self.graphs.store, self.replicas)
         self.y = y.to(dtype) if y.is_floating_point() else y
         decays = self._tensor([r.weight_decay for r in replicas])
         self.adam = Adam(self.stack.flat, decays, adamw, self.stack.trained)
@@ -182,8 +156,8 @@ class Fleet:
         self._run_update = fuse(self._update)
         self._run_scores = fuse(self._scores)
         self._write_programs(batch_size)
-        self.levels = None if edge_x is not None or pairs is not None else self._levelled(merge)
-        if self.levels is None:
+        self.graphs.use_levels(self.table[0, 0])
+        if self.graphs.levels is None:
             together = len(replicas) if self.device.type == "cuda" else self._cached_replicas()
             self.crews = [
                 _Crew(first, last, self.stack.parameters(first, last), self.stack.kept(first, last))
@@ -198,49 +172,6 @@ class Fleet:
 
     def _tensor(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, device=self.device, dtype=torch.float64)
-
-    def _merged(self, merge: bool | None, edge_x: Tensor | None) -> Quotient | None:
-        """The quotients of the graphs, where they are wanted and may be used; numbers of nodes as weights."""
-        reasons = {
-            "the graphs are directed": self.store.directed,
-            "the edges carry something": edge_x is not None,
-            "the nodes are in space": self.pairs is not None,
-            "the sums of bf16 on the CPU round weights": self.device.type == "cpu"
-            and self.stack.copy.dtype == torch.bfloat16,
-            "the model does not say that its nodes meet in sums alone (sums_only)": not getattr(
-                self.stack.model, "sums_only", False
-            ),
-        }
-        reason = next((why for why, holds in reasons.items() if holds), None)
-        if merge and reason is not None:
-            raise SettingError(f"equal nodes cannot be merged: {reason}; leave merge at None or False")
-        if merge is False or reason is not None:
-            return None
-        made = quotient(self.store, self.x)
-        if merge is None and made.store.num_nodes > _FEWER * self.store.num_nodes:
-            return None
-        if merge is None and self.bitmaps is not None and made.store.num_edges > _SPARSE * made.store.num_nodes:
-            return None
-        wide = torch.float64 if self.stack.copy.dtype == torch.float64 else torch.float32
-        return Quotient(made.store, made.x, *(t.to(wide) for t in made[2:]))
-
-    def _levelled(self, merge: bool | None) -> StoreLevels | None:
-        """The colours of the nodes by rounds, where they are wanted and may be used."""
-        model = self.model
-        if merge is False or self.device.type != "cpu" or self.store.directed or type(model) is not SoftMaskGNN:
-            return None
-        if self.stack.copy.dtype == torch.bfloat16:  # its products are compiled anew for every number of rows
-            return None
-        levels = StoreLevels(self.store, self.x, model.num_layers, self.quotient)
-        self.share = levels.share(self.table[0, 0])
-        return levels if merge or self.share <= _FEWER else None
-
-    @property
-    def nodes_computed(self) -> float:
-        """Of how many rows the matrix products are for the whole set; with levels, in the mean over the products of the
-        first replica's first batch.
-        """
-        return self.store.num_nodes * (1.0 if self.levels is None else self.share)
 
     def _write_programs(self, batch_size: int) -> None:
         """Lays out the fixed tensors that the programs work on: everything a step reads or writes."""
@@ -298,8 +229,9 @@ class Fleet:
             self.stack.refresh()
 
     def _plans(self, parts: Sequence[Sequence[np.ndarray | Sequence[int]]], batch_size: int) -> list[Plan]:
-        made = [plan(part, self.store.sizes, batch_size) for part in parts]
-        return made if self.pairs is None or not made else with_layout(made, self.store.sizes)
+        sizes = self.graphs.store.sizes
+        made = [plan(part, sizes, batch_size) for part in parts]
+        return made if self.graphs.pairs is None or not made else with_layout(made, sizes)
 
     def _cached_replicas(self) -> int:
         """How many replicas compute together on a CPU: as many as keep one tensor of all of them in its caches."""
@@ -315,13 +247,13 @@ class Fleet:
     def _try_out(self) -> None:
         """A graph of one replica through the model and back, so that one that cannot be a fleet is refused at once."""
         crew = self.crews[0]
-        if self.levels is None:
+        if self.graphs.levels is None:
             crew = _Crew(0, 1, self.stack.parameters(0, 1), self.stack.kept(0, 1))
         graphs, nodes, layout = self.table[0, :1], self.train_plan.nodes, self.train_plan.layout
         if layout is None:
             graphs = graphs[:, :1]
-            nodes = max(int(self.store.sizes[graphs]), 1)
-        batch = self._assemble(graphs, nodes, layout)
+            nodes = max(int(self.graphs.store.sizes[graphs]), 1)
+        batch = self.graphs.batch(graphs, nodes, layout)
         self.model.eval()
         # Without a rule vmap would loop over the replicas, one by one, in silence.
         functorch: Any = torch._C._functorch
@@ -449,15 +381,10 @@ class Fleet:
 
     def _identity(self, epochs: int, keep: str) -> str:
         dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32)
-        carried = None if self.edges is None else tuple(self.edges.x.shape)
-        shape = (epochs, keep, self.train_plan.slots, tuple(self.x.shape), carried, self.loss.__name__)
-        more = (
-            f"{self.given.content_hash()} {self.store.num_nodes} {dtypes} {shape} {self.adam.decoupled} {self.model!r}"
-        )
-        seen = [self.x] if self.edges is None else [self.x, self.edges.x]
-        if self.pairs is not None:
-            seen += self.pairs
-        return fingerprint(self.replicas, self.stack.flat, more, seen)
+        inputs, model = self.graphs.inputs, f"{self.adam.decoupled} {self.model!r}"
+        shape = (epochs, keep, self.train_plan.slots, [tuple(t.shape) for t in inputs], self.loss.__name__)
+        more = f"{self.given.content_hash()} {self.graphs.store.num_nodes} {dtypes} {shape} {model}"
+        return fingerprint(self.replicas, self.stack.flat, more, inputs)
 
     def _begin_epoch(self) -> None:
         """Deals the training graphs into batches and sets the rates."""
@@ -476,7 +403,7 @@ class Fleet:
     def _of_crews(self, run: Callable[[_Work], _Result], crews: Sequence[_Work]) -> list[_Result]:
         """What `run` gives for every crew, or for what belongs to it; small ones on the CPU side by side."""
         row = self.stack.copy.itemsize * getattr(self.model, "hidden_channels", 1)
-        if self.levels is not None and self.train_plan.nodes * row <= _SMALL:
+        if self.graphs.levels is not None and self.train_plan.nodes * row <= _SMALL:
             return side_by_side(run, crews)
         return [run(crew) for crew in crews]
 
@@ -488,19 +415,13 @@ class Fleet:
         found = _differentiated(total, crew)
         return found if crew.alone is None else [g.unsqueeze(0) for g in found], sums, statistics
 
-    def _assemble(self, graphs: Tensor, nodes: int, layout: Layout | None) -> Batch | LevelledBatch:
-        if self.levels is not None:
-            return self.levels.batch(graphs)
-        known = (self.bitmaps, self.hubs, self.edges, self.quotient, self.pairs)
-        return assemble(self.store, self.x, graphs, nodes, *known, layout)
-
     def _next_graphs(self) -> Tensor:
         return self.table.index_select(0, self.cursor).squeeze(0)
 
     def _prepare(self, crew: _Crew) -> tuple[Batch | LevelledBatch, Tensor, dict[str, Tensor]]:
         """The next batch of every replica, its targets, and the keys of its dropout."""
         graphs = self._next_graphs()[crew.first : crew.last]
-        batch = self._assemble(graphs, self.train_plan.nodes, self.train_plan.layout)
+        batch = self.graphs.batch(graphs, self.train_plan.nodes, self.train_plan.layout)
         return batch, self._targets_of(crew, graphs), self._dropout_buffers(crew)
 
     def _loss(
@@ -649,7 +570,7 @@ class Fleet:
 
     def _scores(self, crew: _Crew, graphs: Tensor, nodes: int, layout: Layout | None) -> tuple[Tensor, Tensor, Tensor]:
         """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
-        batch = self._assemble(graphs, nodes, layout) if self.levels is None else self.levels.kept_batch(graphs)
+        batch = self.graphs.batch(graphs, nodes, layout, again=True)
         out, masks, _ = self._forward(crew, batch, {}, masks=self.has_masks)
         if masks is None:
             masks = torch.ones_like(out[:, 0, :1])
@@ -675,41 +596,3 @@ def _compiled(method: MethodType) -> Any:
     plain = method.__func__
     copy = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__)
     return torch.compile(MethodType(copy, method.__self__), dynamic=False)
-
-
-def _bitmaps(store: GraphStore) -> tuple[Tensor, Tensor] | None:
-    """Bit matrices of the graphs, on CUDA, where the graphs are so dense that they beat neighbour lists."""
-    if store.device.type != "cuda" or store.directed:
-        return None
-    if store.num_edges < _DENSE * float((store.sizes.double() ** 2).sum()):
-        return None
-    try:
-        bits, bit_row = bitmaps(store.to("cpu"))
-    except DataError:  # an edge stands twice
-        return None
-    return bits.to(store.device), bit_row.to(store.device)
-
-
-def _targets(store: GraphStore, replicas: Sequence[Replica]) -> tuple[Tensor, Tensor, Tensor]:
-    """Classes ``[graphs]``; or targets ``[replicas, graphs, outputs]`` scaled by each replica's training part.
-
-    With them mean and deviation ``[replicas, outputs]``, all in float64: total energies need it.
-    """
-    assert store.y is not None
-    if not store.y.is_floating_point():
-        nothing = torch.zeros(len(replicas), 1, device=store.device)
-        return store.y, nothing, nothing + 1
-    rows, means, stds = [], [], []
-    for r in replicas:
-        y = store.y if r.target is None else store.y[:, r.target : r.target + 1]
-        # torch takes 8 bits for a mask, and some other kinds of whole numbers not at all.
-        train = y[torch.as_tensor(np.asarray(r.train, dtype=np.int64), device=y.device)]
-        mean = train.mean(dim=0)
-        std = (train - mean).square().mean(dim=0).sqrt()
-        std = torch.where(std > 0, std, torch.ones_like(std))
-        rows.append((y - mean) / std)
-        means.append(mean)
-        stds.append(std)
-    if not all(bool(torch.isfinite(t).all()) for t in (*means, *stds)):
-        raise SettingError("the targets are too large: their mean or deviation is not a finite number")
-    return torch.stack(rows), torch.stack(means), torch.stack(stds)

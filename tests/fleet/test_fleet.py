@@ -493,7 +493,7 @@ def test_a_snapshot_of_another_training_or_a_damaged_one_is_not_used(store, tmp_
     def epochs(replicas, epochs=2, turned=False):
         seen, fleet = [], _fleet(store, replicas)
         if turned:  # as if the nodes had been given another input
-            fleet.x = fleet.x.flip(0)
+            fleet.graphs.x = fleet.graphs.x.flip(0)
         fleet.train(epochs, on_epoch=lambda e, _: seen.append(e), snapshot=Snapshot(path, every=99))
         return seen
 

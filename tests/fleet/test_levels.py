@@ -151,11 +151,11 @@ def assert_same(one, other, atol=1e-9):
 def test_a_fleet_learns_the_same(options):
     """The same batches and the same dropout, 30 steps of three replicas."""
     (plain, before), (fleet, after) = (trained(molecules(), merge, **options) for merge in (False, None))
-    assert plain.levels is None
-    assert fleet.levels is not None
-    assert fleet.quotient is None, "else other graphs would share a batch"
+    assert plain.graphs.levels is None
+    assert fleet.graphs.levels is not None
+    assert fleet.graphs.quotient is None, "else other graphs would share a batch"
     assert fleet.train_plan.steps * 15 >= 30
-    assert fleet.nodes_computed < 0.8 * plain.nodes_computed
+    assert fleet.graphs.nodes_computed < 0.8 * plain.graphs.nodes_computed
     assert_same(before, after)
 
 
@@ -164,7 +164,7 @@ def test_a_fleet_learns_the_same(options):
 def test_a_fleet_learns_the_same_of_a_real_set(name, options, real_set):
     store = read_tu(real_set(name)).select(np.arange(0, 180, 2))
     (_, before), (fleet, after) = (trained(store, merge, epochs=7, **options) for merge in (False, None))
-    assert fleet.levels is not None
+    assert fleet.graphs.levels is not None
     assert fleet.train_plan.steps * 7 >= 30
     assert_same(before, after)
 
@@ -174,8 +174,8 @@ def test_levels_of_quotients(real_set):
     """Where nodes of one graph never differ, they are merged for good, and their levels have weights."""
     store = read_tu(real_set("IMDB-MULTI")).select(np.arange(0, 1500, 25))
     (fleet, merged) = trained(store, None, epochs=8)
-    assert fleet.levels is not None
-    assert fleet.quotient is not None
+    assert fleet.graphs.levels is not None
+    assert fleet.graphs.quotient is not None
     features = Features.of(store)
     model = SoftMaskGNN(features.channels, 8, 3, 3).double().eval()
     model.load_state_dict(merged.weights[0])
@@ -187,14 +187,14 @@ def test_levels_of_quotients(real_set):
 
 def test_a_replica_does_not_depend_on_its_company():
     (_, alone), (fleet, beside) = trained(molecules(), None, replicas=1), trained(molecules(), None, replicas=3)
-    assert fleet.levels is not None
+    assert fleet.graphs.levels is not None
     for name, value in alone.weights[0].items():
         torch.testing.assert_close(beside.weights[0][name], value, rtol=0, atol=1e-12)
 
 
 def test_in_float32():
     (_, exact), (fleet, rounded) = (trained(molecules(), None, p, epochs=5) for p in ("float64", "float32"))
-    assert fleet.levels is not None
+    assert fleet.graphs.levels is not None
     np.testing.assert_allclose(rounded.train_loss, exact.train_loss, atol=1e-4)
     np.testing.assert_allclose(rounded.loss["test"], exact.loss["test"], atol=1e-4)
 
@@ -214,7 +214,7 @@ def test_closed_masks_are_reported_as_before():
 
     store = molecules()
     plain, levelled = fleet(False), fleet(None)
-    assert levelled.levels is not None
+    assert levelled.graphs.levels is not None
     one, other = plain.train(2).troubles, levelled.train(2).troubles
     assert len(one) == 2
     assert one == other
@@ -229,16 +229,16 @@ def test_what_has_no_levels():
         channels = Features.of(store).channels if not x.is_floating_point() else x.size(1)
         return Fleet(lambda: model(channels, 4, 1, 2), store, x, parts, **options)
 
-    assert fleet().levels is not None
-    assert fleet(merge=False).levels is None
-    assert fleet(precision="bf16").levels is None
+    assert fleet().graphs.levels is not None
+    assert fleet(merge=False).graphs.levels is None
+    assert fleet(precision="bf16").graphs.levels is None
     different = torch.randn(store.num_nodes, 2)
-    assert fleet(different).levels is None, "all nodes have different inputs"
-    assert fleet(different, merge=True).levels is not None
-    assert fleet(model=GAT).levels is None
+    assert fleet(different).graphs.levels is None, "all nodes have different inputs"
+    assert fleet(different, merge=True).graphs.levels is not None
+    assert fleet(model=GAT).graphs.levels is None
     source, target = store.edges()
     graphs = []
     for first, last in zip(store.node_ptr[:-1], store.node_ptr[1:]):
         inside = (target >= first) & (target < last) & (source < target)
         graphs.append(nx.DiGraph((torch.stack([source, target])[:, inside] - first).t().tolist()))
-    assert fleet(store=from_networkx(graphs, y=store.y.tolist())).levels is None
+    assert fleet(store=from_networkx(graphs, y=store.y.tolist())).graphs.levels is None

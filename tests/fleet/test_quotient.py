@@ -132,7 +132,7 @@ def test_a_fleet_learns_the_same(real_set):
     """With all graphs in one batch and without dropout, whose key is the place in the batch."""
     store = read_tu(real_set("IMDB-MULTI")).select(np.arange(0, 1500, 15))
     (_, plain), (fleet, merged) = trained(store, False), trained(store, None)
-    assert fleet.store.num_nodes < 0.5 * store.num_nodes
+    assert fleet.graphs.store.num_nodes < 0.5 * store.num_nodes
     for name in ("train_loss", "train_metric"):
         np.testing.assert_allclose(getattr(merged, name), getattr(plain, name), rtol=1e-9)
     np.testing.assert_allclose(merged.loss["test"], plain.loss["test"], rtol=1e-9)
@@ -178,11 +178,11 @@ def test_what_is_not_merged():
         features = Features.of(store)
         return Fleet(lambda: SoftMaskGNN(features.channels, 4, 1, 2), store, features(store), replicas, **options)
 
-    assert fleet().quotient.size.tolist() == [1, 5, 1, 6]
-    assert fleet(merge=False).quotient is None
-    assert fleet(precision="bf16").quotient is None, "its sums on the CPU would round the weights"
+    assert fleet().graphs.quotient.size.tolist() == [1, 5, 1, 6]
+    assert fleet(merge=False).graphs.quotient is None
+    assert fleet(precision="bf16").graphs.quotient is None, "its sums on the CPU would round the weights"
     directed = from_networkx([nx.DiGraph(g.edges) for g in graphs], y=[0, 1])
-    assert fleet(directed).quotient is None
+    assert fleet(directed).graphs.quotient is None
     with pytest.raises(SettingError, match="directed"):
         fleet(directed, merge=True)
     with pytest.raises(SettingError, match="bf16"):
@@ -191,7 +191,7 @@ def test_what_is_not_merged():
     assert (
         fleet(
             from_networkx([nx.gnp_random_graph(12, 0.5, seed=1), nx.gnp_random_graph(12, 0.5, seed=2)], y=[0, 1])
-        ).quotient
+        ).graphs.quotient
         is None
     )
-    assert fleet(different, merge=True).quotient is not None
+    assert fleet(different, merge=True).graphs.quotient is not None
