@@ -97,6 +97,8 @@ def markdown(out: Path) -> str:
         lines += ["", "Rows with fewer epochs than their recipe are not what the recipe gives."]
     if GEOMETRIC in found:
         lines += ["", _about(found[GEOMETRIC], beyond, len(units))]
+    if times := [_time(v, r) for v, r in found.items() if r["seconds_an_epoch"]]:
+        lines += ["", f"An epoch of all targets took {'; '.join(times)}."]
     if missing := [OURS[variant] for variant in theirs if variant not in found]:
         lines += ["", f"Not run yet: {', '.join(missing)}."]
     if other := sorted({str(r["data"]) for r in found.values()} - {"qm9"}):
@@ -110,6 +112,11 @@ def _share(record: dict[str, Any]) -> str:
     if trained >= whole and not record["cut"]:
         return ""
     return f" ({trained} of {whole} epochs{', cut' if record['cut'] else ''})"
+
+
+def _time(variant: str, record: dict[str, Any]) -> str:
+    name, device = OURS.get(variant, variant), record["provenance"]["device"]
+    return f"{record['seconds_an_epoch']:.1f} s for {name} on {device}"
 
 
 def _about(record: dict[str, Any], beyond: int, targets: int) -> str:
