@@ -391,6 +391,9 @@ def test_the_effects_of_atoms_are_a_view_of_their_own(show) -> None:
     page = show(page_of([molecule], targets=["mu (D)"], effects=[np.array([0, 0.5, -2, 1, 0, 0.25])]))
     assert page.locator("#verdict").text_content().strip() == "mu (D): predicted 1.5, actual 2"
     assert "1.5 (actual 2)" in page.locator("#graphs li").text_content()
+    assert page.evaluate("state.view") == "effect", "the page opens with them"
+    assert page.locator("#tabs button[aria-selected=true]").text_content() == "Effect"
+    page.keyboard.press("i")
     page.keyboard.press("e")
     _settle(page)
     assert page.evaluate("Array.from(main.steps)") == [0, 64, 255, 128, 0, 32]

@@ -170,7 +170,7 @@ function onKey(event) {
 }
 
 function startTabs() {
-  const views = ["importance", ...(CONTENT.effects ? ["effect"] : []), ...Array.from({ length: CONTENT.layers }, (_, k) => k), "all"];
+  const views = [...(CONTENT.effects ? ["effect"] : []), "importance", ...Array.from({ length: CONTENT.layers }, (_, k) => k), "all"];
   byId("tabs").append(...views.map((view) => {
     const button = tag("button", { type: "button", role: "tab", "aria-controls": "view", text: viewName(view) });
     button.dataset.view = view;
@@ -192,6 +192,8 @@ function start() {
   const changed = (name) => { setTheme(name); draw(); };
   system.addEventListener("change", (event) => changed(event.matches ? "dark" : "light"));
   byId("theme").addEventListener("click", () => changed(theme() === "dark" ? "light" : "dark"));
+  // Where effects are known they say most: masks of molecules are often alike.
+  if (CONTENT.effects) state.view = "effect";
   startTabs();
   startList();
   main.onHover = (v) => point(v);
