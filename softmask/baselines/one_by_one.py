@@ -42,7 +42,8 @@ def train_one_by_one(
     """Trains models one after the other: Adam, the rates of each replica, in float32.
 
     A model takes ``(x, edge_index, batch)`` and gives ``[graphs, outputs]``, or that and a loss of its own to add. If
-    its ``forward`` has arguments ``batch_size`` or ``edge_attr``, it gets these too.
+    its ``forward`` has arguments ``batch_size`` or ``edge_attr``, it gets these too; and as ``y`` the targets, in
+    training only. If it has a method ``loss_per_graph(out, y)``, that stands for `loss`.
 
     Args:
         make_model: builds one model, called under each replica's seed.
@@ -107,7 +108,8 @@ class _Training:
     ):
         self.model, self.replica, self.device, self.channels = model, replica, device, channels
         self.graphs, self.batch_size = graphs, batch_size
-        self.loss, self.metric = LOSSES[loss], METRICS[loss]
+        self.loss = _own_loss(model) if hasattr(model, "loss_per_graph") else LOSSES[loss]
+        self.metric = METRICS[loss]
         self.takes = _arguments(model)
         self.y, self.std = _scaled(store, replica)
         # The parts that are only evaluated are batched once.
@@ -185,7 +187,8 @@ class _Training:
 
     def _forward(self, batch: "_Batch") -> tuple[Tensor, Tensor | float]:
         graphs = len(batch.y)
-        more = {"batch_size": graphs, "edge_attr": batch.edge_attr}
+        # What is evaluated must not see its targets.
+        more = {"batch_size": graphs, "edge_attr": batch.edge_attr, "y": batch.y if self.model.training else None}
         given = {name: more[name] for name in self.takes}
         found = self.model(batch.x, batch.edge_index, batch.graph, **given)
         out, extra = found if isinstance(found, tuple) else (found, 0.0)
@@ -263,7 +266,23 @@ def _checked(model: Module) -> Module:
 def _arguments(model: Module) -> list[str]:
     """Which of the optional arguments the model's forward has."""
     names = inspect.signature(model.forward).parameters
-    return [name for name in ("batch_size", "edge_attr") if name in names]
+    return [name for name in ("batch_size", "edge_attr", "y") if name in names]
+
+
+def _own_loss(model: Module) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss that a model brings along, held to one number a graph."""
+
+    def loss(out: Tensor, y: Tensor) -> Tensor:
+        each = model.loss_per_graph(out, y)  # type: ignore[operator]
+        if not isinstance(each, Tensor) or each.shape != (len(y),):
+            shape = list(each.shape) if isinstance(each, Tensor) else type(each).__name__
+            raise SettingError(
+                f"the loss_per_graph of {type(model).__name__} must give one number a graph; for {len(y)} graphs it "
+                f"gave {shape}"
+            )
+        return each
+
+    return loss
 
 
 @contextmanager

@@ -4,7 +4,19 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from baselines.nets import Lazy, OfData, OneOutput, Small, Tied, TooFew, WithEdges, WithLoss
+from baselines.nets import (
+    Lazy,
+    MeanLoss,
+    OfData,
+    OneOutput,
+    OwnLoss,
+    Shown,
+    Small,
+    Tied,
+    TooFew,
+    WithEdges,
+    WithLoss,
+)
 from torch_geometric.data import Batch
 
 from softmask.baselines.one_by_one import train_one_by_one
@@ -135,6 +147,40 @@ def test_edges_and_losses_of_its_own():
     assert pulled.weights[0]["out.bias"].abs().max() < 0.02
     # The loss that is recorded is that of the task alone, as in a fleet.
     assert pulled.train_loss.max() < 5
+
+
+def test_targets_are_shown_in_training_only():
+    made = []
+
+    def make(channels, outputs):
+        made.append(Shown(channels, outputs))
+        return made[-1]
+
+    replica = replicas()[0]
+    history = train([replica], model=make, epochs=2)
+    np.testing.assert_array_equal(history.loss["test"], train([replica], epochs=2).loss["test"])
+    assert {training for training, _ in made[0].shown} == {True, False}
+    assert all(training == (y is not None) for training, y in made[0].shown)
+    shown = torch.cat([y for _, y in made[0].shown if y is not None])
+    torch.testing.assert_close(shown.sort().values, STORE.y[replica.train].repeat(2).sort().values)
+
+
+def test_a_loss_of_its_own_is_trained_and_recorded():
+    """By squares the outputs come to add up to 1, to which cross entropy is blind."""
+    replica = Replica(0, np.arange(30), {"test": np.arange(30, 40)}, lr=1e-2)
+    history = train([replica], epochs=40, model=OwnLoss)
+    model = OwnLoss(CHANNELS, 2)
+    model.load_state_dict(history.weights[0])
+    batch = Batch.from_data_list([STORE[g] for g in range(30, 40)])
+    x = F.one_hot(FEATURES(STORE)[int(STORE.node_ptr[30]) :], CHANNELS).float()
+    with torch.no_grad():
+        out = model.eval()(x, batch.edge_index, batch.batch)
+    each = [sum((out[g, k].item() - (k == int(STORE.y[30 + g]))) ** 2 for k in range(2)) for g in range(10)]
+    assert history.loss["test"][0, -1] == pytest.approx(np.mean(each), rel=1e-4)
+    assert history.train_loss[0, -1] < 0.8 * history.train_loss[0, 0]
+    assert out.sum(dim=1).mean().item() == pytest.approx(1, abs=0.15)
+    with pytest.raises(SettingError, match=r"loss_per_graph of MeanLoss must give one number a graph; for 8 .* \[\]"):
+        train([replica], model=MeanLoss)
 
 
 def test_models_that_give_something_else_are_refused():
