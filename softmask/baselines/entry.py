@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch.nn import Module
 
+    from softmask.data.features import Features
     from softmask.data.store import GraphStore
     from softmask.study.settings import Settings
 
@@ -32,6 +33,8 @@ class Inputs(NamedTuple):
         sizes: ``[graphs]``, the number of nodes of every graph of the set.
         edge_channels: size of the edges' input vectors; ``None`` if they carry nothing.
         memory: bytes that are free where it trains; ``None`` if nobody asked.
+        features: how nodes become input vectors; ``None`` if that does not matter.
+        degree: the largest degree of a node of the set.
     """
 
     channels: int
@@ -40,6 +43,8 @@ class Inputs(NamedTuple):
     sizes: "np.ndarray"
     edge_channels: int | None = None
     memory: int | None = None
+    features: "Features | None" = None
+    degree: int = 0
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,30 @@ NETWORKS = (
         uses=("hidden", "layers", "attributes", *TRAINING),
         source=f"{_HERE}.ppgn:build_ppgn",
     ),
+    Baseline(
+        name="capsgnn",
+        title="CapsGNN",
+        about="capsules of nodes, of the graph and of the classes, with attention and dynamic routing",
+        reference="Xinyi and Chen, Capsule graph neural network, ICLR 2019",
+        way="one by one",
+        origin=(
+            "config.py of github.com/XinyiZ001/CapsGNN, which is that of ENZYMES, with its losses and first weights; "
+            "it counts steps, not epochs, until the rate decays"
+        ),
+        row="CapsGNN",
+        defaults={
+            "hidden": 8,
+            "layers": 5,
+            "epochs": 3000,
+            "decay": 0.9,
+            "decay_every": 1333,
+            "batch_size": 32,
+            "dropout": 0.3,
+        },
+        uses=_NO_READOUT,
+        tasks=("classification",),
+        source=f"{_HERE}.capsgnn:build_capsgnn",
+    ),
 )
 
 SHALLOW = (

@@ -61,6 +61,8 @@ def train_baseline(
         sizes=store.sizes.cpu().numpy(),
         edge_channels=None if edges is None else edges.channels,
         memory=free_memory(torch.device(device)),
+        features=features,
+        degree=int(store.degree().max()) if store.num_nodes else 0,
     )
 
     def make() -> torch.nn.Module:

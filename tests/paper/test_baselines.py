@@ -55,6 +55,16 @@ def test_gin_takes_as_many_steps_as_its_authors_do(real_set, name):
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("name", ["PROTEINS", "ENZYMES", "IMDB-BINARY", "IMDB-MULTI", "NCI1"])
+def test_capsgnn_takes_as_many_steps_as_its_authors_do_on_enzymes(real_set, name):
+    """3000 epochs of the 480 graphs of eight folds in batches of 32, and a rate that decays every 20,000 steps."""
+    settings = cells([name], ["capsgnn"])[0].settings
+    batches = math.ceil(0.9 * open_data(real_set(name)).num_graphs / settings.batch_size)
+    assert settings.epochs * batches == pytest.approx(3000 * 15, rel=0.01)
+    assert settings.decay_every * batches == pytest.approx(20_000, rel=0.01)
+
+
+@pytest.mark.real
 def test_mutag_is_the_same_without_its_edge_labels(real_set):
     store = open_data(real_set("MUTAG"))
     [(before, now)] = _recipe()["same_graphs"].items()
