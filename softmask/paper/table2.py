@@ -57,7 +57,7 @@ def _settings(
 
 def markdown(out: Path) -> str:
     """The table as Markdown, from the result files: a row a target."""
-    found = {r["variant"]: r for r in map(read_json, sorted((out / "table2").glob("*.json")))}
+    found = {r["variant"]: r for r in map(read_json, sorted((out / "table2").glob("*-seed*.json")))}
     table, units = published()["table2"]["mae"], published()["table2"]["units"]
     theirs = [variant for variant, printed in OURS.items() if printed in table]
     ours = [variant for variant in theirs if variant in found]

@@ -263,3 +263,15 @@ def test_readme_and_docs_show_what_the_records_say():
     assert told[: told.index("\n\n")] in readme
     parts = json.loads((root / "results" / "table2" / "geometric-seed0.json").read_text())["parts"]
     assert f"{parts[2]:,} test molecules" in readme
+
+
+def test_the_page_quotes_the_effects_of_atoms():
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "qm9.md").read_text()
+    for target, kinds in (
+        ("mu", ("nitrile N", "carbonyl O", "carbonyl C", "alkyl C")),
+        ("gap", ("carbonyl C", "alkene or imine C", "aromatic C", "alkyl C")),
+    ):
+        found = json.loads((root / "results" / "table2" / f"atoms-{target}.json").read_text())
+        assert f"over the {found['molecules']:,} test molecules" in page
+        assert ", ".join(f"{kind} {found['kinds'][kind]['effect']:.3g}" for kind in kinds) in page
