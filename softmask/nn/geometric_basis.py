@@ -4,9 +4,10 @@ import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from softmask.ops.pair_blocks import Blocks, PairBlocks, split_nodes, split_pairs
+from softmask.ops.pair_blocks import Blocks, PairBlocks, split_nodes
 
 # The gradient of the filters' matrix sums over all pairs. In one product it would keep few of a GPU's processors busy:
 # its result is one tile. So the pairs come in chunks, each with a product of its own.
@@ -19,12 +20,12 @@ class Geometry(NamedTuple):
     Args:
         attr: ``[chunks, rows, channels]``, of all pairs, end to end: the distance in a radial basis and the kind of
             bond, one-hot, all times the smooth cutoff; zero where there is no pair of nodes, and behind the last.
-        direction: by block ``[graphs, places, places, 3]``, the unit vector from ``j`` to ``i``; zero likewise.
+        direction: ``[pairs, 3]``, the unit vector from ``j`` to ``i``; zero likewise.
         blocks: the layout.
     """
 
     attr: Tensor
-    direction: list[Tensor]
+    direction: Tensor
     blocks: Blocks
 
 
@@ -62,9 +63,8 @@ class GeometricBasis(torch.nn.Module):
 
         Distances are computed in the type of the positions, whatever that of the layers is.
         """
-        attrs, directions = [], []
-        parts = (split_nodes(pairs.pos, pairs.blocks), split_nodes(real, pairs.blocks))
-        for pos, here, kind in zip(*parts, split_pairs(pairs.kind, pairs.blocks)):
+        distances, envelopes, directions = [], [], []
+        for pos, here in zip(split_nodes(pairs.pos, pairs.blocks), split_nodes(real, pairs.blocks)):
             apart = pos.unsqueeze(2) - pos.unsqueeze(1)
             there = here.unsqueeze(2) & here.unsqueeze(1)
             there = there & ~torch.eye(pos.size(1), dtype=torch.bool, device=pos.device)
@@ -72,13 +72,21 @@ class GeometricBasis(torch.nn.Module):
             # Two nodes at the same place have no direction; where there is no pair, any number will do.
             distance = torch.where(there & (square > 0), square, 1).sqrt()
             distance = torch.where(there & (square == 0), 0, distance)
-            there = (there & (distance < self.cutoff)).unsqueeze(-1)
-            direction = torch.where(there & (square > 0).unsqueeze(-1), apart / distance.clamp(min=1e-6)[..., None], 0)
-            directions.append(direction.to(dtype))
-            attrs.append(torch.where(there, self._basis(distance, kind), 0).to(dtype).flatten(0, 2))
-        rows = -(-sum(map(len, attrs)) // _CHUNKS)
-        attrs.append(attrs[0].new_zeros(rows * _CHUNKS - sum(map(len, attrs)), self.channels))
-        return Geometry(torch.cat(attrs).unflatten(0, (_CHUNKS, rows)), directions, pairs.blocks)
+            there = there & (distance < self.cutoff)
+            turned = (there & (square > 0)).unsqueeze(-1)
+            directions.append(torch.where(turned, apart / distance.clamp(min=1e-6)[..., None], 0).flatten(0, 2))
+            envelope = 0.5 * (torch.cos(distance * (math.pi / self.cutoff)) + 1)
+            envelopes.append(torch.where(there, envelope, 0).flatten())
+            distances.append(distance.flatten())
+        # The wide array is made of all pairs at once, so that a compiler writes it alone, and in the type it has; what
+        # is the same for all channels comes before.
+        distance, envelope = torch.cat(distances), torch.cat(envelopes)
+        padding = (0, -len(distance) % _CHUNKS)
+        distance, envelope, kind = (F.pad(t, padding) for t in (distance, envelope, pairs.kind))
+        attr = (envelope.unsqueeze(-1) * self._basis(distance, kind)).to(dtype)
+        return Geometry(
+            attr.unflatten(0, (_CHUNKS, len(attr) // _CHUNKS)), torch.cat(directions).to(dtype), pairs.blocks
+        )
 
     def _basis(self, distance: Tensor, kind: Tensor) -> Tensor:
         step = self.cutoff / (self.num_radial - 1)
@@ -86,8 +94,7 @@ class GeometricBasis(torch.nn.Module):
         channel = torch.arange(self.channels, device=distance.device)
         gauss = torch.exp(-0.5 * (distance.unsqueeze(-1) / step - channel).square())
         hot = (kind.unsqueeze(-1) == channel - self.num_radial + 1).to(distance.dtype)
-        envelope = 0.5 * (torch.cos(distance * (math.pi / self.cutoff)) + 1)
-        return envelope.unsqueeze(-1) * torch.where(channel < self.num_radial, gauss, hot)
+        return torch.where(channel < self.num_radial, gauss, hot)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}(num_radial={self.num_radial}, cutoff={self.cutoff}, kinds={self.num_kinds})"

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch_geometric.nn.dense.linear import Linear
 
 from softmask.nn.geometric_basis import Geometry
-from softmask.ops.pair_blocks import pair_sums, split_nodes, split_pairs
+from softmask.ops.pair_sums import pair_sums
 
 
 class GeometricSoftMaskConv(torch.nn.Module):
@@ -69,21 +69,19 @@ class GeometricSoftMaskConv(torch.nn.Module):
 
     def forward(self, x: Tensor, vectors: Tensor | None, geometry: Geometry, mask: Tensor) -> tuple[Tensor, Tensor]:
         """"""  # noqa: D419
-        blocks = geometry.blocks
         # A product for each chunk, also in the gradient; a plain product would be folded into one.
         matrix = self.lin_filter.weight.t().expand(geometry.attr.size(0), -1, -1)
         filters = torch.bmm(geometry.attr, matrix).flatten(0, 1)
-        parts = (split_pairs(filters, blocks), split_nodes(self.lin_in(mask * x), blocks), geometry.direction)
         wide = mask.unsqueeze(1)
-        carried = [None] * len(blocks) if vectors is None else split_nodes(wide * vectors, blocks)
-        sums, turned = zip(*(pair_sums(*part) for part in zip(*parts, carried)))
-        space = torch.cat([t.flatten(0, 1) for t in turned])
+        carried = None if vectors is None else wide * vectors
+        sums, space = pair_sums(filters, self.lin_in(mask * x), geometry.direction, carried, geometry.blocks)
         if vectors is not None:
             space = space + vectors
         first, second = self.lin_vectors(space).chunk(2, dim=-1)
         product = (first * second).sum(dim=1)
-        product = product * (1 + product.square()).pow(-0.25)
-        rel = self.lin_rel(torch.cat([torch.cat([s.flatten(0, 1) for s in sums]), product], dim=-1))
+        # Two roots: a power takes a GPU twenty times as many instructions.
+        product = product * (1 + product.square()).sqrt().rsqrt()
+        rel = self.lin_rel(torch.cat([sums, product], dim=-1))
         hidden = torch.nn.functional.silu(mask * (self.lin_root(x) + rel))
         out, gate = self.lin_out(hidden).chunk(2, dim=-1)
         moved = gate.unsqueeze(1) * first

@@ -54,50 +54,6 @@ def split_pairs(x: Tensor, blocks: Blocks) -> list[Tensor]:
     return [part.unflatten(0, (graphs, n, n)) for part, (graphs, n) in zip(parts, blocks)]
 
 
-def pair_sums(filters: Tensor, x: Tensor, direction: Tensor, vectors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    r"""The filtered sums over the nodes of each graph, of numbers and of vectors in space,
-
-    .. math::
-        \mathbf{s}_v = \sum_u \mathbf{f}_{vu} \odot \mathbf{x}_u \qquad
-        \mathbf{t}_v = \sum_u \mathbf{f}_{vu} \odot (\mathbf{x}_u \otimes \mathbf{r}_{vu} + \mathbf{y}_u) .
-
-    Args:
-        filters: ``[graphs, places, places, channels]``, zero where there is no pair.
-        x: ``[graphs, places, channels]``.
-        direction: ``[graphs, places, places, 3]``.
-        vectors: ``[graphs, places, 3, channels]``; ``None`` for zero.
-
-    Returns:
-        ``[graphs, places, channels]`` and ``[graphs, places, 3, channels]``.
-    """
-    return (fused_pair_sums if filters.is_cuda else batched_pair_sums)(filters, x, direction, vectors)
-
-
-def fused_pair_sums(
-    filters: Tensor, x: Tensor, direction: Tensor, vectors: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """:func:`pair_sums` for a compiler, which makes one pass over the filters of all these sums."""
-    seen = filters * x.unsqueeze(1)
-    along = [(seen * part.unsqueeze(-1)).sum(dim=2) for part in direction.unbind(-1)]
-    if vectors is not None:
-        # Sums of their own: of `x r + y`, one number a pair and channel, the compiler would keep a copy.
-        own = [(filters * part.unsqueeze(1)).sum(dim=2) for part in vectors.unbind(2)]
-        along = [a + b for a, b in zip(along, own)]
-    return seen.sum(dim=2), torch.stack(along, dim=2)
-
-
-def batched_pair_sums(
-    filters: Tensor, x: Tensor, direction: Tensor, vectors: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """:func:`pair_sums` as one small matrix product a node, which runs well without a compiler."""
-    factors = torch.cat([torch.ones_like(direction[..., :1]), direction], dim=-1).transpose(-1, -2)
-    sums = factors @ (filters * x.unsqueeze(1))
-    plain, along = sums[..., 0, :], sums[..., 1:, :]
-    if vectors is not None:
-        along = along + torch.stack([(filters * own.unsqueeze(1)).sum(dim=2) for own in vectors.unbind(2)], dim=2)
-    return plain, along
-
-
 def as_pair_blocks(
     pos: Tensor,
     batch: Tensor,

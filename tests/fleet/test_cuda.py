@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from softmask.data import Features
+from softmask.data.catalog import open_data
 from softmask.data.networkx import from_networkx
 from softmask.data.synthetic import motif
 from softmask.fleet import Fleet, Replica, train_in_waves
 from softmask.fleet.waves import SmallerWaveWarning
 from softmask.nn import SoftMaskGNN
+from softmask.paper.table2 import rows
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -128,3 +130,22 @@ def test_equal_nodes_are_merged_on_the_gpu_too():
     np.testing.assert_allclose(on_gpu.train_loss, on_cpu.train_loss, rtol=1e-3)
     half = _train(store, replicas, "cuda", "bf16")
     assert np.abs(half.train_loss - on_cpu.train_loss).max() < 0.05
+
+
+def test_molecules_in_space_on_the_gpu():
+    """The sums over pairs are kernels of their own there."""
+    store = open_data("qm9-sample").select(range(64))
+    (row,) = rows(quick=True, variants=["geometric"])
+    train, test = np.arange(48), np.arange(48, 64)
+    lesson, features = row.lesson(store, train), Features.of(store)
+    replicas = [Replica(k, train, {"test": test}, lr=1e-3, target=k, buffers=lesson.buffers[k]) for k in range(3)]
+
+    def run(device, precision):
+        inputs = (lambda: row.model(features), lesson.store, features(store), replicas)
+        fleet = Fleet(*inputs, batch_size=16, device=device, precision=precision, **lesson.options)
+        return fleet.train(EPOCHS)
+
+    on_cpu, on_gpu, half = run("cpu", "float32"), run("cuda", "float32"), run("cuda", "bf16")
+    np.testing.assert_allclose(on_gpu.train_loss, on_cpu.train_loss, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(on_gpu.loss["test"], on_cpu.loss["test"], rtol=1e-3, atol=1e-4)
+    assert np.abs(half.train_loss - on_cpu.train_loss).max() < 0.1

@@ -1,55 +1,9 @@
-import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from theory.graphs import EXACT, Numbers, examples, graphs
+from theory.graphs import EXACT, examples, graphs
 
-from softmask.ops.pair_blocks import (
-    as_pair_blocks,
-    batched_pair_sums,
-    fused_pair_sums,
-    num_pairs,
-    num_places,
-    pair_sums,
-    split_nodes,
-    split_pairs,
-)
-
-
-def _inputs(seed, graphs=2, places=4, channels=3):
-    numbers = Numbers(seed)
-    shape = (graphs, places, places)
-    nodes = (graphs, places)
-    return (
-        *(numbers.normal(*shape, channels), numbers.normal(*nodes, channels), numbers.normal(*shape, 3)),
-        numbers.normal(*nodes, 3, channels),
-    )
-
-
-def test_both_forms_of_the_sums_against_loops():
-    filters, x, direction, vectors = _inputs(0)
-    plain, along, with_own = np.zeros((2, 4, 3)), np.zeros((2, 4, 3, 3)), np.zeros((2, 4, 3, 3))
-    for g in range(2):
-        for i in range(4):
-            for j in range(4):
-                term = filters[g, i, j].numpy() * x[g, j].numpy()
-                plain[g, i] += term
-                for k in range(3):
-                    along[g, i, k] += term * direction[g, i, j, k].item()
-                    with_own[g, i, k] += filters[g, i, j].numpy() * vectors[g, j, k].numpy()
-    for form in (fused_pair_sums, batched_pair_sums, pair_sums):
-        found = form(filters, x, direction)
-        np.testing.assert_allclose(found[0].numpy(), plain, atol=1e-12)
-        np.testing.assert_allclose(found[1].numpy(), along, atol=1e-12)
-        found = form(filters, x, direction, vectors)
-        np.testing.assert_allclose(found[0].numpy(), plain, atol=1e-12)
-        np.testing.assert_allclose(found[1].numpy(), along + with_own, atol=1e-12)
-
-
-def test_gradients():
-    inputs = [t.requires_grad_() for t in _inputs(1, channels=2)]
-    assert torch.autograd.gradcheck(pair_sums, inputs)
-    assert torch.autograd.gradcheck(fused_pair_sums, inputs)
+from softmask.ops.pair_blocks import as_pair_blocks, num_pairs, num_places, split_nodes, split_pairs
 
 
 def test_blocks_end_to_end():
