@@ -37,14 +37,15 @@ def provenance(command: list[str] | None = None, **more: Any) -> dict[str, Any]:
 
 def this_command() -> list[str]:
     """The command that is running, without the folders, which are those of one machine."""
-    words, skip = [Path(sys.argv[0]).name], False
+    # Where Python itself was told to call the command, its name is not there.
+    words, skip = ["softmask" if sys.argv[0] == "-c" else Path(sys.argv[0]).name], False
     for word in sys.argv[1:]:
         if skip or word.startswith(("--data-dir=", "--out=")):
             skip = False
             continue
         skip = word in ("--data-dir", "--out", "-o")
         if not skip:
-            words.append(word)
+            words.append(Path(word).name if Path(word).is_absolute() else word)
     return words
 
 

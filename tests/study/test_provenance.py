@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import softmask
-from softmask.study.provenance import provenance
+from softmask.study.provenance import provenance, this_command
 
 
 def test_says_where_a_result_comes_from():
@@ -67,3 +67,9 @@ def test_without_git(monkeypatch):
     found = provenance()
     assert found["commit"] is None
     assert found["dirty"] is None
+
+
+def test_the_command_names_no_place_of_this_machine(monkeypatch, tmp_path):
+    argv = ["-c", "explain", str(tmp_path / "mu.safetensors"), "qm9", "--html", str(tmp_path / "mu.html"), "--out", "x"]
+    monkeypatch.setattr("sys.argv", argv)
+    assert " ".join(this_command()) == "softmask explain mu.safetensors qm9 --html mu.html"
