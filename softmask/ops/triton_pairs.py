@@ -24,7 +24,7 @@ _NODES, _ABREAST, _WARPS = 4, 2, 2
 def pair_sums(
     filters: Tensor, x: Tensor, direction: Tensor, vectors: Tensor | None, blocks: Blocks
 ) -> tuple[Tensor, Tensor]:
-    """:func:`softmask.ops.pair_blocks.pair_sums` of many replicas, which are the first dimension of all arguments.
+    """:func:`softmask.ops.pair_sums.pair_sums` of many replicas, which are the first dimension of all arguments.
 
     Sums are float32 (float64 for float64 input), the results of the type of ``x``.
     """

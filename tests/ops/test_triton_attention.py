@@ -2,38 +2,17 @@
 interpreter, in a process of their own, as in `test_triton_sums`.
 """
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from interpreter import CUDA, DEVICE, INTERPRETED, cuda, kernels, outside, run_in_the_interpreter
 from theory.graphs import Graphs, graphs
 
 from softmask.ops import Neighbours, as_neighbours, attention_sum
 
 triton = pytest.importorskip("triton", reason="triton is not installed")
-
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-CUDA = torch.cuda.is_available() and not INTERPRETED
-DEVICE = "cuda" if CUDA else "cpu"
-kernels = pytest.mark.skipif(not CUDA and not INTERPRETED, reason="runs inside test_in_the_interpreter")
-cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
-
-if INTERPRETED:
-    # The interpreter of triton 3.6 cannot take a one-element array of a recent numpy as a loop's bound.
-    from triton.runtime import interpreter
-
-    _patch_lang_tensor = interpreter._patch_lang_tensor
-
-    def patch_lang_tensor(tensor, scope):
-        _patch_lang_tensor(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    interpreter._patch_lang_tensor = patch_lang_tensor
 
 if CUDA or INTERPRETED:
     from softmask.ops.triton_attention import AttentionConfig, attend, attend_backward
@@ -42,14 +21,9 @@ if CUDA or INTERPRETED:
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
-@pytest.mark.skipif(CUDA or INTERPRETED, reason="the kernels are tested in this process")
+@outside
 def test_in_the_interpreter():
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-p", "no:cacheprovider"]
-    command += ["-o", "addopts=--import-mode=importlib"]
-    env = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "passed" in done.stdout
+    run_in_the_interpreter(__file__)
 
 
 def star(leaves, directed=False):

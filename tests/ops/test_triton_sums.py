@@ -4,9 +4,6 @@ The interpreter is chosen when triton is imported, for the whole process. So on 
 run in a process of their own, which `test_in_the_interpreter` starts.
 """
 
-import os
-import subprocess
-import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -14,43 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interpreter import CUDA, DEVICE, INTERPRETED, cuda, kernels, outside, run_in_the_interpreter
 from torch import Tensor
 
 from softmask.ops import Neighbours, graph_sum, neighbour_sum
 
 triton = pytest.importorskip("triton", reason="triton is not installed")
-
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-CUDA = torch.cuda.is_available() and not INTERPRETED
-DEVICE = "cuda" if CUDA else "cpu"
-kernels = pytest.mark.skipif(not CUDA and not INTERPRETED, reason="runs inside test_in_the_interpreter")
-cuda = pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
-
-if INTERPRETED:
-    # What the interpreter of triton 3.6 cannot do: take a one-element array of a recent numpy as a loop's
-    # bound, and multiply bfloat16 (which it keeps as 16-bit integers).
-    from triton.runtime import interpreter
-
-    _patch_lang_tensor, _create_dot = (
-        interpreter._patch_lang_tensor,
-        interpreter.InterpreterBuilder.create_dot,
-    )
-
-    def patch_lang_tensor(tensor, scope):
-        _patch_lang_tensor(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    def widened(handle):
-        if handle.dtype.scalar != triton.language.bfloat16:
-            return handle
-        data = (handle.data.astype(np.uint32) << 16).view(np.float32)
-        return interpreter.TensorHandle(data, triton.language.float32)
-
-    def create_dot(self, a, b, *rest):
-        return _create_dot(self, widened(a), widened(b), *rest)
-
-    interpreter._patch_lang_tensor = patch_lang_tensor
-    interpreter.InterpreterBuilder.create_dot = create_dot
 
 if CUDA or INTERPRETED:
     from softmask.ops import triton_sums
@@ -78,14 +44,9 @@ EXAMPLES = settings(max_examples=15)
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
-@pytest.mark.skipif(CUDA or INTERPRETED, reason="the kernels are tested in this process")
+@outside
 def test_in_the_interpreter():
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-p", "no:cacheprovider"]
-    command += ["-o", "addopts=--import-mode=importlib"]
-    env = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "passed" in done.stdout
+    run_in_the_interpreter(__file__)
 
 
 class Batch(NamedTuple):
