@@ -1,6 +1,7 @@
 """One step of a fleet as a program that runs the same way every time: captured once on CUDA, and replayed."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -38,15 +39,23 @@ class Program:
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         before = [t.clone() for t in self.changes]
-        side = torch.cuda.Stream()
+        side = _side_stream(torch.cuda.current_device())
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):
                 self.run()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=side):
             self.run()
         for t, old in zip(self.changes, before):
             t.copy_(old)
         return graph
+
+
+@cache
+def _side_stream(device: int) -> torch.cuda.Stream:
+    """The stream in which programs are warmed up and captured: one for all, since the matrix library keeps some of the
+    device's memory for every stream that it has seen.
+    """
+    return torch.cuda.Stream(device)

@@ -99,22 +99,30 @@ def test_two_runs_are_bit_equal(store, replicas, half):
 
 
 def test_out_of_memory_halves_the_wave(store):
-    """Real memory: the process may take so little that eight wide models do not fit at once."""
+    """Real memory: the process may take three times what one model needs, and eight want to train at once."""
     features = Features.of(store)
-    replicas = [Replica(s, np.arange(60), lr=1e-3) for s in range(8)]
+
+    def train(models):
+        history, _, _ = train_in_waves(
+            lambda: SoftMaskGNN(features.channels, 512, 4, 2),
+            *(store, features(store), [Replica(s, np.arange(60), lr=1e-3) for s in range(models)], 1),
+            batch_size=60,
+            device="cuda",
+            precision="float32",
+            memory=2**40,
+        )
+        return history
+
     torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    torch.cuda.reset_peak_memory_stats()
+    train(1)
+    needed = torch.cuda.max_memory_reserved() - before
     total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 3 * 2**30) / total)
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 3 * needed) / total)
     try:
         with pytest.warns(SmallerWaveWarning, match="out of memory"):
-            history, _, _ = train_in_waves(
-                lambda: SoftMaskGNN(features.channels, 512, 4, 2),
-                *(store, features(store), replicas, 1),
-                batch_size=60,
-                device="cuda",
-                precision="float32",
-                memory=2**40,
-            )
+            history = train(8)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert len(history.weights) == 8

@@ -1,7 +1,10 @@
 """A support vector machine on Gram matrices, its settings chosen within the training graphs."""
 
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +24,7 @@ class Kernels:
 
     Classes are learned by ``SVC``, numbers by kernel ridge regression with alpha = 1 / C. The matrix and C (1e-3 to
     1e3) are those with the best mean score over five folds of the training graphs; of equals, the first matrix and
-    the smallest C.
+    the smallest C. The values of C are tried side by side, on as many cores as there are.
 
     Args:
         grams: ``[graphs, graphs]`` each.
@@ -35,22 +38,28 @@ class Kernels:
         regression = is_regression(y)
         y = numbers(y) if regression else y
         learn = _ridge if regression else _machine
+
+        def score(penalty: float) -> float:
+            found = learn(among, y[inner], penalty)(across)
+            right = -np.abs(found - y[held]) if regression else found.argmax(1) == y[held]
+            return float(right.mean())
+
         best, chosen = -np.inf, (0, PENALTIES[0])
         folds = inner_folds(y, seed)
-        for which, gram in enumerate(self.grams):
-            scores = np.zeros(len(PENALTIES))
-            for inner, held in folds:
-                among = _part(gram, train[inner], train[inner])
-                across = _part(gram, train[held], train[inner])
-                for i, penalty in enumerate(PENALTIES):
+        # The solver works outside of Python's lock. That it may stop at MOST_STEPS is no news.
+        with _no_news(), ThreadPoolExecutor(min(len(PENALTIES), os.cpu_count() or 1)) as threads:
+            for which, gram in enumerate(self.grams):
+                scores = np.zeros(len(PENALTIES))
+                for inner, held in folds:
                     pause()
-                    found = learn(among, y[inner], penalty)(across)
-                    right = -np.abs(found - y[held]) if regression else found.argmax(1) == y[held]
-                    scores[i] += right.mean()
-            if scores.max() > best + 1e-12:
-                best, chosen = scores.max(), (which, PENALTIES[int(scores.argmax())])
+                    among = _part(gram, train[inner], train[inner])
+                    across = _part(gram, train[held], train[inner])
+                    scores += list(threads.map(score, PENALTIES))
+                if scores.max() > best + 1e-12:
+                    best, chosen = scores.max(), (which, PENALTIES[int(scores.argmax())])
         gram = self.grams[chosen[0]]
-        predict = learn(_part(gram, train, train), y, chosen[1])
+        with _no_news():
+            predict = learn(_part(gram, train, train), y, chosen[1])
         return lambda ids: predict(_part(gram, np.asarray(ids), train))
 
 
@@ -78,14 +87,20 @@ def _part(gram: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray
     return gram[np.ix_(rows, columns)].astype(np.float64)
 
 
-def _machine(gram: np.ndarray, y: np.ndarray, penalty: float) -> Scorer:
+@contextmanager
+def _no_news() -> Iterator[None]:
+    """Leaves out the solver's warnings: around all threads, since what is left out holds for the whole process."""
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.svm import SVC
 
-    machine = SVC(C=penalty, kernel="precomputed", max_iter=MOST_STEPS, cache_size=500)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        machine.fit(gram, y)
+        yield
+
+
+def _machine(gram: np.ndarray, y: np.ndarray, penalty: float) -> Scorer:
+    from sklearn.svm import SVC
+
+    machine = SVC(C=penalty, kernel="precomputed", max_iter=MOST_STEPS, cache_size=500).fit(gram, y)
     return lambda across: columns(machine.decision_function(across), machine.classes_)
 
 
