@@ -34,10 +34,16 @@ class GCNConv(torch.nn.Module):
         self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
         self.bias = torch.nn.Parameter(torch.zeros(out_channels))
 
-    def forward(self, x: Tensor, neighbours: Neighbours) -> Tensor:
-        """"""  # noqa: D419
-        root = (1 + _degree(x, neighbours)).rsqrt().to(x.dtype)
-        h = self.lin(x) * root
+    def forward(self, x: Tensor, neighbours: Neighbours, root: Tensor | None = None) -> Tensor:
+        r"""
+        Args:
+            x: the nodes' vectors, or tokens.
+            neighbours: the graph.
+            root: ``[nodes, 1]``, :math:`1 / \sqrt{\hat d_v}` where it is known already; 0 for a node that is not there.
+        """
+        h = embed(x, self.lin)
+        root = ((1 + _degree(h, neighbours)).rsqrt() if root is None else root).to(h.dtype)
+        h = h * root
         return root * (h + neighbour_sum(h, neighbours)) + self.bias
 
 

@@ -96,7 +96,7 @@ NETWORKS = (
         title="Top-k pooling",
         about="three blocks that each keep the four fifths of the nodes with the highest scores",
         reference="Cangea et al., Towards sparse hierarchical graph classifiers, 2018; Gao and Ji, Graph U-Nets, 2019",
-        way="one by one",
+        way="fleet",
         origin="PyG's examples/proteins_topk_pool.py, which follows the paper; batches of 128 instead of 60",
         defaults={"hidden": 128, "lr": 5e-4, "epochs": 300},
         uses=_NO_READOUT,
@@ -107,7 +107,7 @@ NETWORKS = (
         title="SAGPool",
         about="the same with scores by self-attention; half of the nodes are kept",
         reference="Lee et al., Self-attention graph pooling, ICML 2019",
-        way="one by one",
+        way="fleet",
         origin=(
             "main.py of github.com/inyeoplee77/SAGPool, which has a weight decay of 1e-4 and stops early, after up to "
             "100,000 epochs; here neither"
@@ -137,7 +137,7 @@ NETWORKS = (
         title="DGCNN",
         about="nodes sorted by their last channel, then convolutions along them",
         reference="Zhang et al., An end-to-end deep learning architecture for graph classification, AAAI 2018",
-        way="one by one",
+        way="fleet",
         origin="run_DGCNN.sh of github.com/muhanzhang/pytorch_DGCNN, that of MUTAG; other sets have other rates",
         row="DGCNN",
         defaults={"hidden": 32, "layers": 3, "lr": 1e-4, "batch_size": 50, "epochs": 300},

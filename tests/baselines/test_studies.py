@@ -156,8 +156,8 @@ def test_on_ray(tmp_path):
     pytest.importorskip("ray")
     from softmask.study.ray_executor import OnRay
 
-    for name in ("sagpool", "labels-logistic"):
-        settings = baseline_settings(name, epochs=2) if name == "sagpool" else baseline_settings(name)
+    for name in ("ppgn", "labels-logistic"):
+        settings = baseline_settings(name, hidden=8, epochs=2) if name == "ppgn" else baseline_settings(name)
         here = ask(STORE, settings, "both", folds=2, repeats=1, jobs=2, folder=tmp_path / name)
         there = ask(STORE, settings, "both", folds=2, repeats=1, jobs=2, folder=tmp_path / f"{name}-ray")
         assert there.run(OnRay("local")).result["figures"] == here.run(CPU).result["figures"]

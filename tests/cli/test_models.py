@@ -54,7 +54,7 @@ def test_evaluate_a_baseline(run, tmp_path):
         (["--model", "labels-mlp", "--validation", "0.2"], "validation has no effect on labels-mlp"),
         (["--model", "wl", "--precision", "float32"], "precision has no effect on wl"),
         (["--model", "wl", "--device", "cuda"], "device has no effect on wl: it computes on the CPU"),
-        (["--model", "topk", "--precision", "bf16"], "precision has no effect on topk"),
+        (["--model", "ppgn", "--precision", "bf16"], "precision has no effect on ppgn"),
         (["--grid", "quick", "--lr", "0.1"], "--lr 0.1, but the grid quick tries 0.005, 0.001"),
     ],
 )
