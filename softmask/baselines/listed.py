@@ -120,9 +120,9 @@ NETWORKS = (
     Baseline(
         name="diffpool",
         title="DiffPool",
-        about="two levels of soft clusters, on dense matrices",
+        about="two levels of soft clusters",
         reference="Ying et al., Hierarchical graph representation learning with differentiable pooling, NeurIPS 2018",
-        way="one by one",
+        way="fleet",
         origin=(
             "train.py of github.com/RexYing/diffpool for rate, norm and layers between poolings; it has batches of 20, "
             "1000 epochs, gradients clipped at 2 and settings for each set"

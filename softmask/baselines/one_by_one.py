@@ -16,7 +16,7 @@ from torch.nn.parameter import UninitializedParameter
 from softmask.data.store import GraphStore
 from softmask.errors import CannotRun, SettingError
 from softmask.fleet.history import History, find_troubles
-from softmask.fleet.losses import LOSSES, METRICS
+from softmask.fleet.losses import LOSSES, METRICS, own_loss
 from softmask.fleet.replica import Replica
 from softmask.fleet.snapshot import Snapshot, fingerprint
 
@@ -108,7 +108,7 @@ class _Training:
     ):
         self.model, self.replica, self.device, self.channels = model, replica, device, channels
         self.graphs, self.batch_size = graphs, batch_size
-        self.loss = _own_loss(model) if hasattr(model, "loss_per_graph") else LOSSES[loss]
+        self.loss = own_loss(model) if hasattr(model, "loss_per_graph") else LOSSES[loss]
         self.metric = METRICS[loss]
         self.takes = _arguments(model)
         self.y, self.std = _scaled(store, replica)
@@ -267,22 +267,6 @@ def _arguments(model: Module) -> list[str]:
     """Which of the optional arguments the model's forward has."""
     names = inspect.signature(model.forward).parameters
     return [name for name in ("batch_size", "edge_attr", "y") if name in names]
-
-
-def _own_loss(model: Module) -> Callable[[Tensor, Tensor], Tensor]:
-    """The loss that a model brings along, held to one number a graph."""
-
-    def loss(out: Tensor, y: Tensor) -> Tensor:
-        each = model.loss_per_graph(out, y)  # type: ignore[operator]
-        if not isinstance(each, Tensor) or each.shape != (len(y),):
-            shape = list(each.shape) if isinstance(each, Tensor) else type(each).__name__
-            raise SettingError(
-                f"the loss_per_graph of {type(model).__name__} must give one number a graph; for {len(y)} graphs it "
-                f"gave {shape}"
-            )
-        return each
-
-    return loss
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from inspect import signature
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,7 +23,7 @@ from softmask.fleet.check import check, check_parts
 from softmask.fleet.graphs import Graphs
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.levels import LevelledBatch
-from softmask.fleet.losses import LOSSES, METRICS
+from softmask.fleet.losses import LOSSES, METRICS, own_loss
 from softmask.fleet.pairs import Layout, StorePairs
 from softmask.fleet.precision import Precision, matmul_precision, resolve
 from softmask.fleet.program import Program
@@ -65,6 +66,22 @@ class _Crew(NamedTuple):
     alone: Module | None = None
 
 
+class _Forward(NamedTuple):
+    """What the models of a crew give for a batch.
+
+    Args:
+        out: ``[replicas, slots, outputs]``.
+        extra: the losses of their own that they add, ``[replicas]``; zero where they have none.
+        masks: on request, each layer's largest mask, ``[replicas, layers]``.
+        kept: the statistics that they keep, as this batch leaves them.
+    """
+
+    out: Tensor
+    extra: Tensor
+    masks: Tensor | None
+    kept: dict[str, Tensor]
+
+
 class _Part(NamedTuple):
     """A part that is evaluated: its batches, and what the evaluation writes, ``[replicas]`` each."""
 
@@ -105,6 +122,12 @@ class Fleet:
         pairs: where the nodes are in space, and which are bonded; the model then gets a
             :class:`~softmask.ops.pair_blocks.PairBlocks` as ``pos``.
 
+    A model may bring a loss of its own. In training its ``forward`` may give ``(out, extra)``: the number `extra` is
+    added to the mean loss of the batch, for the gradient and not in the record; slots without a graph, which have no
+    nodes, must not enter it. If ``forward`` has an argument ``y``, it gets the targets of the batch in training, those
+    of any graph in a slot without one, and ``None`` in evaluation. A method ``loss_per_graph(out, y)``, which gives one
+    number a graph, stands for `loss`; it gets the graphs of all replicas at once, and takes each by itself.
+
     Regression targets are scaled to mean 0 and deviation 1 of each replica's training part; :attr:`mean` and
     :attr:`std`, ``[replicas, outputs]`` in float64, undo that.
     """
@@ -129,12 +152,14 @@ class Fleet:
         dtype, compute, self.tf32 = resolve(precision, self.device)
         self.replicas = list(replicas)
         self.given = store
-        self.loss, self.metric = LOSSES[loss], METRICS[loss]
         self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype, compute)
         for place, replica in enumerate(replicas):
             self.stack.assign(place, replica.buffers)
         self.graphs = Graphs(store, x, self.stack.model, self.device, dtype, compute, edge_x, merge, pairs)
         self.model = self.stack.model
+        self.loss = own_loss(self.model) if hasattr(self.model, "loss_per_graph") else LOSSES[loss]
+        self.metric = METRICS[loss]
+        self.shows_targets = "y" in signature(self.model.forward).parameters
         self.has_masks = isinstance(self.model, SoftMaskGNN | GeometricSoftMaskGNN)
         y, self.mean, self.std = scaled_targets(self.graphs.store, self.replicas)
         self.y = y.to(dtype) if y.is_floating_point() else y
@@ -253,19 +278,19 @@ class Fleet:
         if layout is None:
             graphs = graphs[:, :1]
             nodes = max(int(self.graphs.store.sizes[graphs]), 1)
-        batch = self.graphs.batch(graphs, nodes, layout)
+        batch, y = self.graphs.batch(graphs, nodes, layout), self._targets_of(crew, graphs)
         self.model.eval()
         # Without a rule vmap would loop over the replicas, one by one, in silence.
         functorch: Any = torch._C._functorch
         before = functorch._is_vmap_fallback_enabled()
         functorch._set_vmap_fallback_enabled(False)
         try:
-            out, _, _ = self._forward(crew, batch, {})
+            out = self._forward(crew, batch, {}).out
             # Dropout, and the gradients of an operator, come in training only.
             self.model.train()
             with torch.enable_grad():
-                trained, _, _ = self._forward(crew, batch, self._dropout_buffers(crew))
-                _differentiated(trained.sum(), crew)
+                trained = self._forward(crew, batch, self._dropout_buffers(crew), y)
+                _differentiated(trained.out.sum() + trained.extra.sum(), crew)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -273,8 +298,9 @@ class Fleet:
             if "random operation" in reason:
                 reason += "; softmask.nn.KeyedDropout draws for each replica by its own seed"
             raise SettingError(
-                "this model cannot be a fleet: it must take (x, neighbours, batch, batch_size), give one tensor, build "
-                f"on the sums of softmask.ops, and use only operators that vmap knows; it said: {reason}"
+                "this model cannot be a fleet: it must take (x, neighbours, batch, batch_size), give one tensor (in "
+                "training also a loss to add), build on the sums of softmask.ops, and use only operators that vmap "
+                f"knows; it said: {reason}"
             ) from error
         finally:
             functorch._set_vmap_fallback_enabled(before)
@@ -283,6 +309,7 @@ class Fleet:
         outputs = self.y.size(-1) if self.y.dim() == 3 else int(self.y.max()) + 1
         if out.size(2) != outputs and (self.y.dim() == 3 or out.size(2) < outputs):
             raise SettingError(f"the model gives {out.size(2)} outputs for {outputs} classes or targets")
+        self.loss(out, y)
 
     def train(
         self,
@@ -427,14 +454,14 @@ class Fleet:
     def _loss(
         self, crew: _Crew, batch: Batch | LevelledBatch, y: Tensor, buffers: dict[str, Tensor]
     ) -> tuple[Any, ...]:
-        """What is differentiated, the sum over replicas of the mean loss; the models' statistics after this batch; and
-        loss and metric of each one's graphs.
+        """What is differentiated, the sum over replicas of the mean loss and of what the model adds; the models'
+        statistics after this batch; and loss and metric of each one's graphs.
         """
-        out, _, kept = self._forward(crew, batch, buffers)
+        out, extra, _, kept = self._forward(crew, batch, buffers, y)
         there = batch.graphs >= 0
         loss = torch.where(there, self.loss(out, y), 0).sum(dim=1)
         # The gradient of the sum is each replica's own: none sees another's parameters.
-        total = (loss / there.sum(dim=1).clamp(min=1)).sum()
+        total = (loss / there.sum(dim=1).clamp(min=1) + extra).sum()
         kept = {name: t.detach() for name, t in kept.items()}
         return total, kept, loss.detach(), torch.where(there, self._score(crew, out.detach(), y), 0).sum(dim=1)
 
@@ -484,35 +511,42 @@ class Fleet:
         return buffers
 
     def _forward(
-        self, crew: _Crew, batch: Batch | LevelledBatch, buffers: dict[str, Tensor], masks: bool = False
-    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
-        """Outputs ``[replicas, slots, outputs]``; on request, each layer's largest mask ``[replicas, layers]``; and the
-        statistics that the models keep, as this batch leaves them.
-        """
+        self,
+        crew: _Crew,
+        batch: Batch | LevelledBatch,
+        buffers: dict[str, Tensor],
+        y: Tensor | None = None,
+        masks: bool = False,
+    ) -> _Forward:
+        """A batch through the models of a crew; `y` are its targets, for models that see them in training."""
         if isinstance(batch, LevelledBatch):
             return self._forward_alone(crew, batch, buffers, masks)
         slots = batch.graphs.size(1)
 
-        def one(parameters, buffers, x, neighbours, segments, edges, pairs):
+        def one(parameters, buffers, x, neighbours, segments, edges, pairs, y):
             tensors, inputs = {**parameters, **buffers}, (x, neighbours, segments)
             given = {"edge_attr": edges, "pos": pairs}
             options = {"batch_size": slots} | {name: value for name, value in given.items() if value is not None}
+            options |= {"y": y} if self.shows_targets else {}
             if not masks:
-                out = functional_call(self.model, tensors, inputs, options)
+                found = functional_call(self.model, tensors, inputs, options)
+                out, extra = found if isinstance(found, tuple) else (found, torch.zeros((), device=x.device))
+                if extra.dim():
+                    raise SettingError(f"a loss that a model adds must be one number, got {list(extra.shape)}")
                 # What the model assigned to its buffers, torch writes back into the dictionary.
-                return out, None, {name: tensors[name] for name in crew.statistics}
+                return _Forward(out, extra, None, {name: tensors[name] for name in crew.statistics})
             out, used = functional_call(self.model, tensors, inputs, options | {"return_masks": True})
             real = (segments.graph >= 0).unsqueeze(-1)
-            return out, torch.stack([torch.where(real, m, 0).amax() for m in used]), {}
+            largest = torch.stack([torch.where(real, m, 0).amax() for m in used])
+            return _Forward(out, torch.zeros((), device=x.device), largest, {})
 
-        out_dims: Any = (0, 0 if masks else None, 0)
-        run = vmap(one, in_dims=(0, 0, *batch.in_dims()), out_dims=out_dims, randomness="error")
+        out_dims: Any = _Forward(0, 0, 0 if masks else None, 0)  # type: ignore[arg-type]
+        in_dims = (0, 0, *batch.in_dims(), None if y is None else 0)
+        run = vmap(one, in_dims=in_dims, out_dims=out_dims, randomness="error")
         tensors, (x, neighbours, segments, _, edges, pairs) = buffers | crew.statistics, batch
-        return run(crew.parameters, tensors, x, neighbours, segments, edges, pairs)
+        return run(crew.parameters, tensors, x, neighbours, segments, edges, pairs, y)
 
-    def _forward_alone(
-        self, crew: _Crew, batch: LevelledBatch, buffers: dict[str, Tensor], masks: bool
-    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+    def _forward_alone(self, crew: _Crew, batch: LevelledBatch, buffers: dict[str, Tensor], masks: bool) -> _Forward:
         """The same for one replica, whose model is called as it is."""
         assert crew.alone is not None
         model = crew.alone.train(self.model.training)
@@ -520,11 +554,12 @@ class Fleet:
             dropout, _, field = name.rpartition(".")
             setattr(model.get_submodule(dropout), field, value.squeeze(0))
         out, used = model(batch.x, batch.levels, return_masks=True)
+        none = torch.zeros(1, device=self.device)
         if not masks:
-            return out.unsqueeze(0), None, {}
+            return _Forward(out.unsqueeze(0), none, None, {})
         # A batch without graphs has no masks.
         largest = torch.stack([F.pad(m.reshape(-1), (0, 1)).amax() for m in used])
-        return out.unsqueeze(0), largest.unsqueeze(0), {}
+        return _Forward(out.unsqueeze(0), none, largest.unsqueeze(0), {})
 
     def _targets_of(self, crew: _Crew, graphs: Tensor) -> Tensor:
         ids = graphs.clamp(min=0)
@@ -571,7 +606,7 @@ class Fleet:
     def _scores(self, crew: _Crew, graphs: Tensor, nodes: int, layout: Layout | None) -> tuple[Tensor, Tensor, Tensor]:
         """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
         batch = self.graphs.batch(graphs, nodes, layout, again=True)
-        out, masks, _ = self._forward(crew, batch, {}, masks=self.has_masks)
+        out, _, masks, _ = self._forward(crew, batch, {}, masks=self.has_masks)
         if masks is None:
             masks = torch.ones_like(out[:, 0, :1])
         y, there = self._targets_of(crew, graphs), graphs >= 0

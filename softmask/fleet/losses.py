@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Module
 
 from softmask.errors import SettingError
 
@@ -45,3 +46,21 @@ def check_loss(loss: str) -> None:
     """Refuses an unknown loss."""
     if loss not in LOSSES:
         raise SettingError(f"unknown loss {loss!r}; known are {', '.join(LOSSES)}")
+
+
+def own_loss(model: Module) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss that a model brings along, its method ``loss_per_graph(out, y)``, held to one number a graph."""
+
+    def loss_per_graph(out: Tensor, y: Tensor) -> Tensor:
+        # Of all replicas at once: each graph by itself.
+        y = y.flatten(0, out.dim() - 2)
+        each = model.loss_per_graph(out.flatten(0, -2), y)  # type: ignore[operator]
+        if not isinstance(each, Tensor) or each.shape != (len(y),):
+            shape = list(each.shape) if isinstance(each, Tensor) else type(each).__name__
+            raise SettingError(
+                f"the loss_per_graph of {type(model).__name__} must give one number a graph; for {len(y)} graphs it "
+                f"gave {shape}"
+            )
+        return each.reshape(out.shape[:-1])
+
+    return loss_per_graph

@@ -130,9 +130,11 @@ def memory_needs(
 ) -> tuple[int, int]:
     """About how many bytes a fleet takes while it trains: those that all replicas share, and those of each.
 
-    On the CPU the replicas compute one after the other, in the same memory; on CUDA all at once.
+    On the CPU the replicas compute one after the other, in the same memory; on CUDA all at once. A model of which more
+    must be known says by its method ``numbers_held(nodes, graphs)`` how many float32 numbers it holds for a batch.
     """
-    nodes = plan([r.train for r in replicas], store.sizes, batch_size).nodes
+    planned = plan([r.train for r in replicas], store.sizes, batch_size)
+    nodes = planned.nodes
     entries = sum(p.numel() for p in model.parameters())
     if isinstance(model, SoftMaskGNN | GAT):
         a_layer = _VECTORS_A_LAYER if isinstance(model, SoftMaskGNN) else _GAT_VECTORS_A_LAYER
@@ -147,6 +149,8 @@ def memory_needs(
         # Nothing is known of another model but its parameters; a matrix of them has as many rows as it gives outputs.
         wide = 4 * sum(p.size(0) if p.dim() else 1 for p in model.parameters())
     batch = nodes * wide * compute.itemsize
+    if hasattr(model, "numbers_held"):
+        batch = model.numbers_held(nodes, planned.slots) * max(compute.itemsize, 4)  # type: ignore[operator]
     # Parameters, their copy for the arithmetic, gradients, Adam's two averages; their own mean.
     own = (6 if any(r.average for r in replicas) else 5) * 4 * entries
     return (0, batch + own) if device.type == "cuda" else (batch, own)
