@@ -1,4 +1,4 @@
-"""CapsGNN: capsules of nodes, graphs and classes, with dynamic routing between them."""
+"""CapsGNN: capsules of nodes, graphs and classes, with dynamic routing between them, on our operators."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -7,11 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Linear, Module, ModuleList, Parameter, ReLU, Sequential, Sigmoid, Tanh
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
-from torch_geometric.utils import degree, scatter, to_dense_batch
+from torch_geometric import EdgeIndex
 
-from softmask.baselines.dense import check_memory
 from softmask.baselines.entry import Inputs
+from softmask.nn import KeyedDropout
+from softmask.nn.readout import as_batch, max_readout
+from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum, neighbour_sum
+from softmask.ops.blocks import Blocks, as_blocks, num_blocks
+from softmask.ops.graph_sum import graph_rows
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 _CHANNELS, _CAPSULES, _ROUNDS, _NARROWER, _DECODER, _SHARE = 2, 16, 3, 16, 128, 0.1
 _PRESENT, _ABSENT, _DOWN = 0.9, 0.1, 0.5
 _TINY = 1e-11
+# Of the nodes in blocks.
+_ROWS = 16
 
 
 def squash(s: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,26 +62,31 @@ class Routing(Module):
         end = (3 / (in_capsules * out_capsules * channels)) ** 0.5
         torch.nn.init.uniform_(self.weight, -end, end)
 
-    def forward(self, x: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, nodes: Tensor, blocks: Blocks | None = None) -> tuple[Tensor, Tensor]:
         """Capsules ``[graphs, above, channels]`` and their lengths.
 
         Args:
-            x: ``[graphs, nodes, capsules, channels]``, zero where a graph has no node.
-            nodes: ``[graphs]``, by how many nodes the sum is divided.
+            x: ``[blocks, rows, capsules, channels]``, zero where there is no node.
+            nodes: ``[graphs, 1]``, by how many nodes the sum is divided.
+            blocks: the graph of each block; ``None`` if they are the graphs.
         """
         x = x.transpose(1, 2)
         with torch.no_grad():
             b = x.new_zeros(*x.shape[:3], self.weight.size(1))
             c = b + 1 / b.size(-1)
             for _ in range(_ROUNDS - 1):
-                above, _ = self._above(x, c, nodes)
-                b += x @ torch.einsum("ijde,gje->gidj", self.weight, above)
+                above, _ = self._above(x, c, nodes, blocks)
+                below = torch.einsum("ijde,gje->gidj", self.weight, above)
+                b = b + x @ (below if blocks is None else blocks.of_graph(below))
                 c = b.softmax(dim=-1)
-        return self._above(x, c, nodes)
+        return self._above(x, c, nodes, blocks)
 
-    def _above(self, x: Tensor, c: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        s = torch.einsum("gijd,ijde->gje", c.transpose(2, 3) @ x, self.weight)
-        return squash(s / nodes.view(-1, 1, 1))
+    def _above(self, x: Tensor, c: Tensor, nodes: Tensor, blocks: Blocks | None) -> tuple[Tensor, Tensor]:
+        sums = c.transpose(2, 3) @ x
+        if blocks is not None:
+            sums = blocks.sum(sums, nodes.size(0))
+        s = torch.einsum("gijd,ijde->gje", sums, self.weight)
+        return squash(s / nodes.unsqueeze(-1))
 
 
 class CapsGNN(Module):
@@ -99,7 +109,19 @@ class CapsGNN(Module):
         counted: how many entries of the input vectors, the first, are one-hot, so that a sum over nodes counts them.
         max_degree: the largest degree, of which a table of embeddings is made; ``None`` if the input has degrees.
         dropout: how often, in training, a node's channel of the input is dropped.
+
+    Shapes:
+        - **x:** ``[nodes, channels]`` floating point, the parts side by side; or integer tokens, as for
+          :class:`softmask.nn.SoftMaskGNN`
+        - **batch:** ``[nodes]``, the graph of each node; the nodes of a graph stand side by side, and padding, whose
+          graph is -1, behind them; ``None`` for a single graph
+        - **y:** ``[graphs]``, the classes, in training
+        - **output:** ``[graphs, out_channels]``, and in training the loss of the decoder, in the mean over all graphs
+          with nodes
     """
+
+    # What a fleet that computes in half precision leaves in float32.
+    full_precision = ("attention", "to_graph", "to_classes", "decoder")
 
     def __init__(
         self,
@@ -113,7 +135,9 @@ class CapsGNN(Module):
     ):
         super().__init__()
         d, capsules = hidden_channels, num_layers * _CHANNELS
-        self.parts, self.counted, self.max_degree, self.dropout = tuple(parts), counted, max_degree, dropout
+        self.parts, self.counted, self.max_degree = tuple(parts), counted, max_degree
+        self.hidden_channels = hidden_channels
+        self.dropout = KeyedDropout(dropout)
         degrees = 0 if max_degree is None else max_degree + 1
         tables = [*self.parts, *([degrees] if degrees else []), 1]
         self.tables = torch.nn.ParameterList(Parameter(0.1 * torch.randn(size, d)) for size in tables)
@@ -130,24 +154,37 @@ class CapsGNN(Module):
         )
 
     def forward(
-        self, x: Tensor, edge_index: Tensor, batch: Tensor, batch_size: int | None = None, y: Tensor | None = None
+        self,
+        x: Tensor,
+        edge_index: Tensor | EdgeIndex | Neighbours,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        y: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """"""  # noqa: D419
-        graphs = batch_size if batch_size is not None else int(batch.max()) + 1 if batch.numel() else 0
-        degrees = degree(edge_index[1], x.size(0), dtype=torch.long)
-        given = self._embed(x, degrees)
-        h = F.dropout(given.new_ones(*given.shape[:2], 1), self.dropout, self.training) * given
-        capsules, real = to_dense_batch(self._nodes(h.flatten(1), edge_index), batch, batch_size=graphs)
-        nodes = real.sum(dim=1).clamp(min=1)
-        scores = self.attention(capsules).masked_fill(~real.unsqueeze(-1), torch.finfo(h.dtype).min)
-        scale = scores.softmax(dim=1) * nodes.view(-1, 1, 1)
-        capsules = capsules.unflatten(2, (scale.size(2), -1)) * scale.unsqueeze(-1)
-        of_graph, _ = self.to_graph(capsules, nodes)
+        batch, graphs = as_batch(batch, batch_size, x)
+        neighbours = as_neighbours(edge_index, x.size(0))
+        real = (as_segments(batch).graph >= 0).unsqueeze(-1)
+        # Degrees, scores and routing are in float32 or more: half precision counts to 256.
+        one = real.to(self.to_graph.weight.dtype)
+        degree, nodes = neighbour_sum(one, neighbours), graph_sum(one, batch, graphs)
+        x = self._input(x, degree)
+        given = self._embed(x)
+        h = self.dropout(given.new_ones(*given.shape[:2], 1)) * given
+        capsules = self._nodes(h.flatten(1), neighbours, degree).to(one.dtype)
+        scale = self._attended(capsules, batch, nodes, real)
+        capsules = capsules.unflatten(1, (scale.size(1), -1)) * scale.unsqueeze(-1)
+        blocks = as_blocks(batch, graphs, _ROWS)
+        rows = blocks.gather(capsules.flatten(1)).unflatten(2, capsules.shape[1:])
+        of_graph, _ = self.to_graph(rows, nodes.clamp(min=1), blocks)
         of_class, length = self.to_classes(of_graph.unsqueeze(1), torch.ones_like(nodes))
         if y is None or not self.training or self.decoder is None:
             return length
-        decoded = self.decoder(of_class[torch.arange(graphs, device=y.device), y])
-        return length, _SHARE * missed(decoded, self.counts(x, degrees, batch, graphs)).mean()
+        classes = torch.arange(length.size(1), device=y.device)
+        capsule = torch.where((y.unsqueeze(1) == classes).unsqueeze(-1), of_class, 0).sum(dim=1)
+        far = missed(self.decoder(capsule), self.counts(x, batch, graphs))
+        there = nodes.squeeze(1) > 0
+        return length, _SHARE * torch.where(there, far, 0).sum() / there.sum().clamp(min=1)
 
     def loss_per_graph(self, out: Tensor, y: Tensor) -> Tensor:
         r"""The loss of margins :math:`\max(0, 0.9 - a_y)^2 + 0.5 \sum_{k \neq y} \max(0, a_k - 0.1)^2` of the lengths
@@ -157,29 +194,62 @@ class CapsGNN(Module):
         present, absent = (_PRESENT - out).relu().square(), (out - _ABSENT).relu().square()
         return (true * present + _DOWN * (1 - true) * absent).sum(dim=1)
 
-    def counts(self, x: Tensor, degrees: Tensor, batch: Tensor, graphs: int) -> Tensor:
-        """How many nodes of each graph have each label and each degree, ``[graphs, labels and degrees]``."""
-        found = scatter(x[:, : self.counted], batch, dim=0, dim_size=graphs)
+    def counts(self, x: Tensor, batch: Tensor | Segments, graphs: int) -> Tensor:
+        """How many nodes of each graph have each label and each degree, ``[graphs, labels and degrees]``.
+
+        Args:
+            x: the parts of all nodes, the degree among them.
+            batch: the graph of each node.
+            graphs: how many there are.
+        """
+        return graph_sum(torch.cat([x[:, : self.counted], x[:, sum(self.parts) :]], dim=1), batch, graphs)
+
+    def _input(self, x: Tensor, degree: Tensor) -> Tensor:
+        """The parts of all nodes as vectors side by side, and then their degrees, unless these are among them."""
+        if not x.is_floating_point():
+            x = (x.reshape(x.size(0), -1, 1) == torch.arange(sum(self.parts), device=x.device)).sum(dim=1)
+        x = x.to(self.tables[-1].dtype)
         if self.max_degree is None:
-            return found
-        hot = F.one_hot(degrees.clamp(max=self.max_degree), self.max_degree + 1).to(x.dtype)
-        return torch.cat([found, scatter(hot, batch, dim=0, dim_size=graphs)], dim=1)
+            return x
+        hot = degree.clamp(max=self.max_degree) == torch.arange(self.max_degree + 1, device=x.device)
+        return torch.cat([x, hot.to(x.dtype)], dim=1)
 
-    def _embed(self, x: Tensor, degrees: Tensor) -> Tensor:
+    def _embed(self, x: Tensor) -> Tensor:
         """``[nodes, channels, size]``"""
-        channels = [part @ table for part, table in zip(x.split(self.parts, dim=1), self.tables)]
-        if self.max_degree is not None:
-            channels.append(self.tables[-2][degrees.clamp(max=self.max_degree)])
-        return torch.stack([*channels, self.tables[-1].expand(x.size(0), -1)], dim=1)
+        *tables, constant = self.tables
+        channels = [part @ table for part, table in zip(x.split([len(t) for t in tables], dim=1), tables)]
+        return torch.stack([*channels, constant.expand(x.size(0), -1)], dim=1)
 
-    def _nodes(self, h: Tensor, edge_index: Tensor) -> Tensor:
+    def _nodes(self, h: Tensor, neighbours: Neighbours, degree: Tensor) -> Tensor:
         """The capsules of all layers side by side, ``[nodes, capsules * size]``."""
-        (source, target), weight = gcn_norm(edge_index, num_nodes=h.size(0), dtype=h.dtype)
+        root = (1 + degree).rsqrt().to(h.dtype)
         layers = []
         for lin in self.lins:
-            h = scatter(weight.unsqueeze(-1) * lin(h)[source], target, dim=0, dim_size=h.size(0)).tanh()
+            u = lin(h) * root
+            h = ((u + neighbour_sum(u, neighbours)) * root).tanh()
             layers.append(h)
         return torch.cat(layers, dim=1)
+
+    def _attended(self, capsules: Tensor, batch: Tensor | Segments, nodes: Tensor, real: Tensor) -> Tensor:
+        """The attention of every node's capsules, a softmax over the nodes of its graph times their number,
+        ``[nodes, capsules]``; zero for padding.
+        """
+        scores = torch.where(real, self.attention(capsules), 0)
+        most = max_readout(scores.detach(), batch, nodes.size(0))
+        e = torch.where(real, (scores - graph_rows(most, batch)).exp(), 0)
+        total = graph_sum(e, batch, nodes.size(0))
+        # A graph without nodes has no attention.
+        return e * graph_rows(nodes / torch.where(nodes > 0, total, 1), batch)
+
+    def numbers_held(self, nodes: int, graphs: int) -> int:
+        """About how many float32 numbers a step of training holds for a batch.
+
+        Of each capsule of a node three copies are kept, and five numbers of the attention; and while it is found where
+        they are routed, there are three tables of the capsules above.
+        """
+        rows, d = num_blocks(nodes, graphs, _ROWS) * _ROWS, self.hidden_channels
+        held = nodes * (3 * d + 5) + 3 * rows * _CAPSULES + 2 * graphs * _CAPSULES * d
+        return len(self.lins) * _CHANNELS * held
 
 
 def missed(decoded: Tensor, counts: Tensor) -> Tensor:
@@ -206,19 +276,8 @@ def build_capsgnn(inputs: Inputs, settings: "Settings") -> CapsGNN:
     if features is not None:
         labels = [features.num_tokens] if features.kind == "degree" else [len(v) for v in features.values]
         parts, counted = [*labels, *([len(features.mean)] if features.mean else [])], features.num_tokens
-    held = numbers_held(int(inputs.sizes.max(initial=1)), settings.hidden, settings.layers)
-    check_memory("CapsGNN", held, inputs, settings, why="it pads the graphs of a batch to the largest")
     return CapsGNN(
         *(parts, settings.hidden, settings.layers, inputs.outputs, counted),
         max_degree=None if features is not None and features.kind == "degree" else max_degree,
         dropout=settings.dropout,
     )
-
-
-def numbers_held(nodes: int, hidden: int, layers: int) -> int:
-    """About how many numbers a step of training holds for a graph of so many nodes.
-
-    A node has `layers` times two capsules. Of each of them three copies are kept, and two numbers of the attention; and
-    while it is found where they are routed, there are three tables of the 16 capsules above.
-    """
-    return nodes * layers * _CHANNELS * (3 * hidden + 2 + 3 * _CAPSULES)

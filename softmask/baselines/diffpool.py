@@ -15,7 +15,7 @@ from torch_geometric.nn.dense.linear import Linear
 from softmask.baselines.batch_norm import MaskedBatchNorm
 from softmask.baselines.entry import Inputs
 from softmask.nn.embed import embed
-from softmask.nn.readout import as_batch
+from softmask.nn.readout import as_batch, max_readout
 from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum, neighbour_sum
 from softmask.ops.blocks import as_blocks, num_blocks
 
@@ -138,14 +138,14 @@ class DiffPool(Module):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """"""  # noqa: D419
         batch, graphs = as_batch(batch, batch_size, x)
-        neighbours, graph = as_neighbours(edge_index, x.size(0)), as_segments(batch).graph
-        real = (graph >= 0).unsqueeze(-1)
+        neighbours = as_neighbours(edge_index, x.size(0))
+        real = (as_segments(batch).graph >= 0).unsqueeze(-1)
         one = real.to(next(self.lins.parameters()).dtype)
         degree, size = neighbour_sum(one, neighbours), graph_sum(one, batch, graphs)
         there = size > 0
         share = 1 / degree.clamp(min=1)
         z, s = self._assigned(0, x, lambda h: neighbour_sum(h, neighbours) * share.to(h.dtype), real)
-        read = [_largest(z, graph, graphs)]
+        read = [max_readout(z, batch, graphs)]
         x, adj, square = self._pooled(z, s, neighbours, degree, batch, graphs)
         extra = _losses(square, s, there.sum(), size.amax().clamp(min=1))
         for level in range(1, len(self.clusters)):
@@ -224,13 +224,6 @@ def _mean_over(adj: Tensor) -> Callable[[Tensor], Tensor]:
 def _rows_of(there: Tensor, adj: Tensor) -> Tensor:
     """Whether the clusters of each graph count, ``[graphs * clusters, 1]``."""
     return there.expand(-1, adj.size(1)).reshape(-1, 1)
-
-
-def _largest(x: Tensor, graph: Tensor, graphs: int) -> Tensor:
-    """The maximum over the nodes of each graph; of a graph without nodes, zero."""
-    # Padding has a row of its own, which is cut off.
-    row = torch.where(graph < 0, graphs, graph).long().unsqueeze(-1).expand_as(x)
-    return x.new_zeros(graphs + 1, x.size(1)).scatter_reduce(0, row, x, "amax", include_self=False)[:graphs]
 
 
 def build_diffpool(inputs: Inputs, settings: "Settings") -> DiffPool:

@@ -164,7 +164,7 @@ NETWORKS = (
         title="CapsGNN",
         about="capsules of nodes, of the graph and of the classes, with attention and dynamic routing",
         reference="Xinyi and Chen, Capsule graph neural network, ICLR 2019",
-        way="one by one",
+        way="fleet",
         origin=(
             "config.py of github.com/XinyiZ001/CapsGNN, which is that of ENZYMES, with its losses and first weights; "
             "it counts steps, not epochs, until the rate decays"

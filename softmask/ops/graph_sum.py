@@ -1,4 +1,4 @@
-"""The sum over the nodes of each graph: definition, gradient, vmap rule, and the plain PyTorch implementation."""
+"""The sum over the nodes of each graph, and its transpose: definition, gradient, vmap rule, plain PyTorch."""
 
 import torch
 from torch import Tensor
@@ -98,3 +98,48 @@ def _(info, in_dims, x, graph, first, last, num_graphs):
     ends = (None if t is None else (t + replica * nodes).reshape(-1) for t in (first, last))
     out = _graph_sum(x.reshape(-1, x.size(-1)), graph.reshape(-1), *ends, replicas * num_graphs)
     return out.reshape(replicas, num_graphs, out.size(-1)), 0
+
+
+def graph_rows(y: Tensor, batch: Tensor | Segments) -> Tensor:
+    """Each node takes the row of its graph, ``[nodes, channels]`` of ``[graphs, channels]``; padding takes zero.
+
+    The transpose of :func:`graph_sum`, which is its gradient: no sum depends on the order in which threads finish.
+    """
+    graph, first, last, _ = as_segments(batch)
+    return _graph_rows(y, graph, first, last)
+
+
+@torch.library.custom_op("softmask::graph_rows", mutates_args=())
+def _graph_rows(y: Tensor, graph: Tensor, first: Tensor | None, last: Tensor | None) -> Tensor:
+    return _spread(y, graph)
+
+
+@_graph_rows.register_fake
+def _(y, graph, first, last):
+    return y.new_empty(graph.size(0), y.size(1))
+
+
+def _rows_context(ctx, inputs, output):
+    y, *segments = inputs
+    ctx.num_graphs, ctx.dtype = y.size(0), y.dtype
+    ctx.save_for_backward(*segments)
+
+
+def _rows_backward(ctx, grad):
+    return _graph_sum(grad, *ctx.saved_tensors, ctx.num_graphs).to(ctx.dtype), None, None, None
+
+
+_graph_rows.register_autograd(_rows_backward, setup_context=_rows_context)
+
+
+@_graph_rows.register_vmap
+def _(info, in_dims, y, graph, first, last):
+    """As for the sum."""
+    replicas = info.batch_size
+    y, graph, first, last = (side_by_side(t, dim, replicas) for t, dim in zip((y, graph, first, last), in_dims))
+    replica = torch.arange(replicas, device=y.device).unsqueeze(1)
+    nodes = graph.size(1)
+    graph = torch.where(graph < 0, graph, graph + replica * y.size(1))
+    ends = (None if t is None else (t + replica * nodes).reshape(-1) for t in (first, last))
+    out = _graph_rows(y.reshape(-1, y.size(-1)), graph.reshape(-1), *ends)
+    return out.reshape(replicas, nodes, out.size(-1)), 0

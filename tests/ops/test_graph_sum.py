@@ -9,6 +9,7 @@ from torch_geometric.nn import global_add_pool, global_mean_pool
 
 from softmask.nn import SoftMaskGNN
 from softmask.ops import graph_sum
+from softmask.ops.graph_sum import graph_rows
 
 batches = st.integers(0, 4).flatmap(
     lambda graphs: st.tuples(st.just(graphs), st.lists(st.integers(-1, graphs - 1), max_size=12))
@@ -127,3 +128,22 @@ def test_nothing_but_padding():
 def test_a_graph_too_many_is_refused(graph):
     with pytest.raises((IndexError, RuntimeError), match="index"):
         graph_sum(torch.ones(2, 3), torch.tensor([0, graph]), 2)
+
+
+@examples(40)
+@given(batches, st.integers(1, 3), st.integers(0, 100))
+def test_each_node_takes_the_row_of_its_graph(case, channels, seed):
+    """Forward and gradient, against the transposed matrix; also under vmap."""
+    num_graphs, batch = case
+    numbers, graph = Numbers(seed), torch.tensor(batch, dtype=torch.long)
+    y, weight = numbers.normal(2, num_graphs, channels).requires_grad_(), numbers.normal(2, len(batch), channels)
+    together = torch.func.vmap(graph_rows, in_dims=(0, None))(y, graph)
+    (of_all,) = torch.autograd.grad((together * weight).sum(), y)
+    for r in range(2):
+        own = y[r].detach().requires_grad_()
+        out, expected = graph_rows(own, graph), dense(batch, num_graphs).t() @ own
+        torch.testing.assert_close(out, expected, **EXACT)
+        torch.testing.assert_close(together[r], expected, **EXACT)
+        grads = [torch.autograd.grad((o * weight[r]).sum(), own)[0] for o in (out, expected)]
+        torch.testing.assert_close(*grads, **EXACT)
+        torch.testing.assert_close(of_all[r], grads[0], **EXACT)
