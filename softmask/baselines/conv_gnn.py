@@ -39,7 +39,7 @@ class GCNConv(torch.nn.Module):
         Args:
             x: the nodes' vectors, or tokens.
             neighbours: the graph.
-            root: ``[nodes, 1]``, :math:`1 / \sqrt{\hat d_v}` where it is known already; 0 for a node that is not there.
+            root: ``[nodes, 1]``, :math:`1 / \sqrt{\hat d_v}` where it is known already, or other degrees are meant.
         """
         h = embed(x, self.lin)
         root = ((1 + _degree(h, neighbours)).rsqrt() if root is None else root).to(h.dtype)

@@ -53,11 +53,13 @@ class MeanConv(torch.nn.Module):
 
 
 class NormConv(GCNConv):
-    """The layer of a graph convolutional network among the nodes that are there; shapes as :class:`MeanConv`."""
+    """The layer of a graph convolutional network among the nodes that are there, the others being zero; shapes as
+    :class:`MeanConv`.
+    """
 
     def forward(self, x: Tensor, neighbours: Neighbours, alive: Tensor, degree: Tensor) -> Tensor:  # type: ignore[override]
         """"""  # noqa: D419
-        return super().forward(x, neighbours, degree.rsqrt() * alive)
+        return super().forward(x, neighbours, degree.rsqrt())
 
 
 class TopKScore(torch.nn.Module):

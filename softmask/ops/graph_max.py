@@ -48,10 +48,11 @@ def _setup_context(ctx, inputs, output):
 
 def _backward(ctx, grad):
     x, graph, out = ctx.saved_tensors
-    # The row behind the last, at -1, is that of nodes that are not there; no number equals it.
-    at_top = (x == F.pad(out, (0, 0, 0, 1), value=torch.nan)[graph.clamp(min=-1)]).to(x.dtype)
+    # The row behind the last is that of nodes that are not there; no number equals it.
+    row = torch.where(graph < 0, ctx.num_graphs, graph)
+    at_top = (x == F.pad(out, (0, 0, 0, 1), value=torch.nan).index_select(0, row)).to(x.dtype)
     share = grad / graph_sum(at_top, graph, ctx.num_graphs).clamp(min=1)
-    return at_top * F.pad(share, (0, 0, 0, 1))[graph.clamp(min=-1)], None, None
+    return at_top * F.pad(share, (0, 0, 0, 1)).index_select(0, row), None, None
 
 
 _graph_max.register_autograd(_backward, setup_context=_setup_context)
