@@ -31,8 +31,11 @@ def sum_readout(hidden: Sequence[Tensor], batch: Tensor | Segments | Sequence[Li
 
 
 def max_readout(x: Tensor, batch: Tensor | Segments, batch_size: int) -> Tensor:
-    """The maximum over the nodes of each graph, ``[graphs, channels]``; of a graph without nodes, zero."""
-    graph = as_segments(batch).graph
+    """The maximum over the nodes of each graph, ``[graphs, channels]``; of a graph without nodes, zero.
+
+    Nodes that share the maximum share the gradient; half precision would not count them, so it is float32 at least.
+    """
+    graph, x = as_segments(batch).graph, x if x.dtype == torch.float64 else x.float()
     # Padding has a row of its own, which is cut off.
     row = torch.where(graph < 0, batch_size, graph).long().unsqueeze(-1).expand_as(x)
     most = x.new_zeros(batch_size + 1, x.size(1)).scatter_reduce(0, row, x, "amax", include_self=False)
