@@ -11,8 +11,8 @@ from torch_geometric import EdgeIndex
 
 from softmask.baselines.entry import Inputs
 from softmask.nn import KeyedDropout
-from softmask.nn.readout import as_batch, max_readout
-from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum, neighbour_sum
+from softmask.nn.readout import as_batch
+from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_max, graph_sum, neighbour_sum
 from softmask.ops.blocks import Blocks, as_blocks, num_blocks
 from softmask.ops.graph_sum import graph_rows
 
@@ -122,6 +122,8 @@ class CapsGNN(Module):
 
     # What a fleet that computes in half precision leaves in float32.
     full_precision = ("attention", "to_graph", "to_classes", "decoder")
+    # torch 2.11's compiler for CUDA makes NaN of its first loss, in float32 too; as it is, it is right.
+    compiles = False
 
     def __init__(
         self,
@@ -235,7 +237,7 @@ class CapsGNN(Module):
         ``[nodes, capsules]``; zero for padding.
         """
         scores = torch.where(real, self.attention(capsules), 0)
-        most = max_readout(scores.detach(), batch, nodes.size(0))
+        most = graph_max(scores.detach(), batch, nodes.size(0))
         e = torch.where(real, (scores - graph_rows(most, batch)).exp(), 0)
         total = graph_sum(e, batch, nodes.size(0))
         # A graph without nodes has no attention.

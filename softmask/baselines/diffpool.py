@@ -15,8 +15,8 @@ from torch_geometric.nn.dense.linear import Linear
 from softmask.baselines.batch_norm import MaskedBatchNorm
 from softmask.baselines.entry import Inputs
 from softmask.nn.embed import embed
-from softmask.nn.readout import as_batch, max_readout
-from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_sum, neighbour_sum
+from softmask.nn.readout import as_batch
+from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_max, graph_sum, neighbour_sum
 from softmask.ops.blocks import as_blocks, num_blocks
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ class DiffPool(Module):
     """
 
     full_precision = ("lins", "to_clusters")
+    # torch 2.11's compiler for CUDA was not done with it after four minutes.
+    compiles = False
 
     def __init__(self, in_channels: int, hidden_channels: int, num_layers: int, out_channels: int, largest: int):
         super().__init__()
@@ -145,7 +147,7 @@ class DiffPool(Module):
         there = size > 0
         share = 1 / degree.clamp(min=1)
         z, s = self._assigned(0, x, lambda h: neighbour_sum(h, neighbours) * share.to(h.dtype), real)
-        read = [max_readout(z, batch, graphs)]
+        read = [graph_max(z, batch, graphs)]
         x, adj, square = self._pooled(z, s, neighbours, degree, batch, graphs)
         extra = _losses(square, s, there.sum(), size.amax().clamp(min=1))
         for level in range(1, len(self.clusters)):

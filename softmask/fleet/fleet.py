@@ -128,6 +128,8 @@ class Fleet:
     of any graph in a slot without one, and ``None`` in evaluation. A method ``loss_per_graph(out, y)``, which gives one
     number a graph, stands for `loss`; it gets the graphs of all replicas at once, and takes each by itself.
 
+    On CUDA a model is compiled, unless its attribute ``compiles`` is False; it is captured either way.
+
     Regression targets are scaled to mean 0 and deviation 1 of each replica's training part; :attr:`mean` and
     :attr:`std`, ``[replicas, outputs]`` in float64, undo that.
     """
@@ -174,7 +176,8 @@ class Fleet:
             for name, m in self.dropouts.items()
         }
         # On CUDA the compiler, which needs triton, fuses all that is not a graph sum or a matrix product.
-        with_compiler = self.device.type == "cuda" and triton_sums is not None
+        compiles = getattr(self.model, "compiles", True)
+        with_compiler = compiles and self.device.type == "cuda" and triton_sums is not None
         fuse: Callable[[Any], Any] = _compiled if with_compiler else _as_it_is
         self._run_prepare = fuse(self._prepare)
         self._run_loss = fuse(self._loss)

@@ -30,18 +30,6 @@ def sum_readout(hidden: Sequence[Tensor], batch: Tensor | Segments | Sequence[Li
     return torch.cat([graph_sum(h, of, batch_size) for h, of in zip(hidden, batches, strict=True)], dim=-1)
 
 
-def max_readout(x: Tensor, batch: Tensor | Segments, batch_size: int) -> Tensor:
-    """The maximum over the nodes of each graph, ``[graphs, channels]``; of a graph without nodes, zero.
-
-    Nodes that share the maximum share the gradient; half precision would not count them, so it is float32 at least.
-    """
-    graph, x = as_segments(batch).graph, x if x.dtype == torch.float64 else x.float()
-    # Padding has a row of its own, which is cut off.
-    row = torch.where(graph < 0, batch_size, graph).long().unsqueeze(-1).expand_as(x)
-    most = x.new_zeros(batch_size + 1, x.size(1)).scatter_reduce(0, row, x, "amax", include_self=False)
-    return most[:batch_size]
-
-
 def graph_sizes(batch: Tensor | Segments | Sequence[Lists], batch_size: int, dtype: torch.dtype) -> Tensor:
     """The number of nodes of each graph, ``[graphs, 1]``, at least 1, by which a sum becomes a mean."""
     if not isinstance(batch, Tensor | Segments):

@@ -37,8 +37,9 @@ def provenance(command: list[str] | None = None, **more: Any) -> dict[str, Any]:
 
 def this_command() -> list[str]:
     """The command that is running, without the folders, which are those of one machine."""
-    # Where Python itself was told to call the command, its name is not there.
-    words, skip = ["softmask" if sys.argv[0] == "-c" else Path(sys.argv[0]).name], False
+    # Where Python itself was told to call the command (python -c, python -m), its name is not there.
+    name = Path(sys.argv[0]).name
+    words, skip = ["softmask" if name in ("-c", "-m", "__main__.py") else name], False
     for word in sys.argv[1:]:
         if skip or word.startswith(("--data-dir=", "--out=")):
             skip = False

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import softmask
+import pytest
+
 from softmask.study.provenance import provenance, this_command
 
 
@@ -69,7 +71,8 @@ def test_without_git(monkeypatch):
     assert found["dirty"] is None
 
 
-def test_the_command_names_no_place_of_this_machine(monkeypatch, tmp_path):
-    argv = ["-c", "explain", str(tmp_path / "mu.safetensors"), "qm9", "--html", str(tmp_path / "mu.html"), "--out", "x"]
+@pytest.mark.parametrize("name", ["softmask", "bin/softmask", "-c", "softmask/__main__.py"])
+def test_the_command_names_no_place_of_this_machine(monkeypatch, tmp_path, name):
+    argv = [name, "explain", str(tmp_path / "mu.safetensors"), "qm9", "--html", str(tmp_path / "mu.html"), "--out", "x"]
     monkeypatch.setattr("sys.argv", argv)
     assert " ".join(this_command()) == "softmask explain mu.safetensors qm9 --html mu.html"
