@@ -8,6 +8,7 @@ from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.nn.resolver import activation_resolver
 
 from softmask.ops.edge_table import EdgeTable, as_edge_table, from_sources
+from softmask.ops.outer_sum import outer_sum
 
 
 class EdgeSoftMaskConv(torch.nn.Module):
@@ -81,20 +82,13 @@ class EdgeSoftMaskConv(torch.nn.Module):
             edge_index = as_edge_table(edge_index, edge_attr, x.size(0))
         seen = from_sources(mask * x, edge_index)
         weight = self.nn[:2](edge_index.attr.to(x.dtype))
-        # [nodes, edge_hidden + 1, in_channels]: for every matrix the sum of the vectors it will be multiplied with.
-        sums = torch.cat([_outer(weight, seen), seen.sum(dim=1, keepdim=True)], dim=1)
+        # [nodes, edge_hidden, in_channels]: for every matrix the sum of the vectors it will be multiplied with.
+        sums = outer_sum(weight, seen)
         _, _, weights, bias = self.nn.parameters()
-        matrices = torch.cat([weights.t(), bias.unsqueeze(0)])
-        matrices = matrices.reshape((self.edge_hidden + 1) * self.in_channels, self.out_channels)
-        return self.act(mask * (self.lin_root(x) + sums.flatten(1) @ matrices))
+        matrices = weights.t().reshape(self.edge_hidden * self.in_channels, self.out_channels)
+        constant = bias.reshape(self.in_channels, self.out_channels)
+        around = sums.flatten(1) @ matrices + seen.sum(dim=1) @ constant
+        return self.act(mask * (self.lin_root(x) + around))
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, edge_channels={self.edge_channels})"
-
-
-def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """The sum over places of the outer products of ``[nodes, places, m]`` and ``[nodes, places, n]``."""
-    if a.is_cuda:
-        # Few places, so no work for tensor cores: a compiler makes one pass of it.
-        return (a.unsqueeze(-1) * b.unsqueeze(-2)).sum(dim=1)
-    return a.transpose(1, 2) @ b
