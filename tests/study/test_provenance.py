@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import softmask
 import pytest
 
+import softmask
 from softmask.study.provenance import provenance, this_command
 
 
