@@ -62,10 +62,27 @@ def test_the_page_quotes_aims_and_profile():
     ratios, floors = zip(*reddit)
     shown = ", ".join(f"{floor:.1f}" for floor in floors)
     assert f"| the three REDDIT sets | 12 | {min(ratios):.0f} to {max(ratios):.0f} | 2.5 | {shown} |" in page
+    for name, aim in (("MUTAG", 3), ("PROTEINS", 1.5)):
+        found = json.loads((BENCH / f"fleet-cpu-{name}.json").read_text())
+        ratio, share = f"{found['ratio']:.1f}", found["fleet"]["share_of_matrix_rate"]
+        ratio = ratio if found["ratio"] >= aim else f"**{ratio}**"
+        done = f"{100 * share * found['fleet']['nodes_computed'] / found['nodes']:.0f}"
+        assert f"| {name} | {aim} | {ratio} | 60 % | {100 * share:.0f} % | **{done} %** |" in page
     for name, found in json.loads((BENCH / "profile-nvidia-h200.json").read_text())["sets"].items():
         row = next(line for line in page.splitlines() if line.startswith(f"| {name} |") and " ms, " in line)
         told = sorted(f"{kind['us'] / 1000:.2f} ms, {kind['kernels']:.0f}" for kind in found["kinds"].values())
         assert sorted(cell.strip() for cell in row.split("|")[2:-1]) == told
+
+
+def test_the_page_quotes_the_padding():
+    page = (ROOT / "docs" / "speed.md").read_text()
+    records = [json.loads(path.read_text()) for path in BENCH.glob("fleet-nvidia-h200-*.json")]
+    train, test = ([100 * r["fleet"][part] for r in records] for part in ("padding", "test_padding"))
+    assert f"it is {min(train):.0f} to {max(train):.0f} % in the training" in page
+    assert f"and {min(test):.0f} to **{max(test):.0f} %** in the test" in page
+    above = {r["name"]: f"{r['name']} ({p:.0f} %)" for r, p in zip(records, test) if p > 10}
+    assert set(above) == {"PROTEINS", "IMDB-MULTI"}
+    assert f"above 10 % are {above['PROTEINS']} and {above['IMDB-MULTI']}" in page
 
 
 def test_the_readme_quotes_them():
