@@ -5,7 +5,7 @@ import torch
 from softmask.errors import SettingError
 
 
-def pick_device(device: str = "auto") -> torch.device:
+def pick_device(device: str | torch.device = "auto") -> torch.device:
     """The device of the given name; ``auto`` is the GPU if there is one."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -14,7 +14,7 @@ def pick_device(device: str = "auto") -> torch.device:
     except RuntimeError:
         raise SettingError(f"unknown device {device!r}; use auto, cpu or cuda") from None
     if picked.type not in ("cpu", "cuda"):
-        raise SettingError(f"device {device!r} is not supported; use auto, cpu or cuda")
+        raise SettingError(f"device {str(device)!r} is not supported; use auto, cpu or cuda")
     if picked.type == "cuda" and not torch.cuda.is_available():
         raise SettingError("device='cuda', but PyTorch finds no GPU here; use auto or cpu")
     return picked

@@ -31,7 +31,7 @@ class Adam:
         self.decoupled = decoupled
 
     def step(self, gradient: Tensor, lr: Tensor, active: Tensor, first: int = 0) -> None:
-        """One update with rates ``[replicas]``; rows that are not active, whose gradient is zero, stay as they are.
+        """One update with rates ``[replicas]``; rows that are not active stay as they are, whatever their gradient.
 
         On the CPU the gradient may be that of some rows, from `first` on.
         """
@@ -40,8 +40,13 @@ class Adam:
                 if active[row]:
                     self._step_row(row, of_row, float(lr[row]))
             return
+        self._step_rows(gradient, lr, active)
+
+    def _step_rows(self, gradient: Tensor, lr: Tensor, active: Tensor) -> None:
         on, rate = active.unsqueeze(1), lr.to(self.flat).unsqueeze(1)
         self.steps += on
+        # The loss that a model adds may be no number for a batch without graphs; 0 times that would be none, too.
+        gradient = torch.where(on, gradient, 0)
         if self.decays and not self.decoupled:
             gradient = gradient + self.weight_decay * self.flat
         # A row that is not active moves by nothing.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
@@ -48,6 +49,17 @@ def check(
         if replica.target is not None and not (store.y.dim() == 2 and 0 <= replica.target < store.y.size(1)):
             raise SettingError(f"replica {place} (seed {replica.seed}): there is no target {replica.target}")
     check_parts(replicas, keep, patience)
+
+
+def check_tokens(x: Tensor, model: Module) -> None:
+    """Refuses tokens that a model has no weights for, where it says for how many it has (``in_channels``): they would
+    be found in the middle of a training only, on CUDA by an error that ends the process.
+    """
+    known = getattr(model, "in_channels", None)
+    if isinstance(known, int) and not x.is_floating_point() and x.numel() and int(x.max()) >= known:
+        raise SettingError(
+            f"x holds the token {int(x.max())}; the model has in_channels={known}, so it knows 0 to {known - 1}"
+        )
 
 
 def check_parts(replicas: Sequence[Replica], keep: str, patience: tuple[str, int] | None) -> None:

@@ -15,11 +15,12 @@ from torch.func import functional_call, vmap
 from torch.nn import Module
 
 from softmask.data.store import GraphStore
+from softmask.device import pick_device
 from softmask.errors import SettingError
 from softmask.fleet.adam import Adam
 from softmask.fleet.average import Average
 from softmask.fleet.batches import Batch, Plan, deal, plan, with_layout
-from softmask.fleet.check import check, check_parts
+from softmask.fleet.check import check, check_parts, check_tokens
 from softmask.fleet.graphs import Graphs
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.levels import LevelledBatch
@@ -107,7 +108,7 @@ class Fleet:
         batch_size: the most graphs in a batch.
         loss: ``"cross_entropy"``, ``"mse"`` or ``"mae"``.
         adamw: decoupled weight decay.
-        device: where to train; the store is moved there.
+        device: where to train; the store is moved there. ``"auto"`` is the GPU if there is one.
         precision: of the arithmetic: ``"float64"``, ``"float32"``, ``"tf32"`` or ``"bf16"``; ``"auto"`` is bf16 on
             CUDA and float32 on the CPU (see :func:`softmask.fleet.precision.resolve`).
         edge_x: what the edges carry, ``[edges, channels]`` in the order of the store's ``col``; the model then gets an
@@ -150,13 +151,14 @@ class Fleet:
         pairs: StorePairs | None = None,
     ):
         check(store, x, replicas, batch_size, loss)
-        self.device = torch.device(device)
+        self.device = pick_device(device)
         dtype, compute, self.tf32 = resolve(precision, self.device)
         self.replicas = list(replicas)
         self.given = store
         self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype, compute)
         for place, replica in enumerate(replicas):
             self.stack.assign(place, replica.buffers)
+        check_tokens(x, self.stack.model)
         self.graphs = Graphs(store, x, self.stack.model, self.device, dtype, compute, edge_x, merge, pairs)
         self.model = self.stack.model
         self.loss = own_loss(self.model) if hasattr(self.model, "loss_per_graph") else LOSSES[loss]
@@ -534,8 +536,9 @@ class Fleet:
             if not masks:
                 found = functional_call(self.model, tensors, inputs, options)
                 out, extra = found if isinstance(found, tuple) else (found, torch.zeros((), device=x.device))
-                if extra.dim():
-                    raise SettingError(f"a loss that a model adds must be one number, got {list(extra.shape)}")
+                if not isinstance(extra, Tensor) or extra.dim():
+                    got = list(extra.shape) if isinstance(extra, Tensor) else type(extra).__name__
+                    raise SettingError(f"a loss that a model adds must be one number, a tensor without size, got {got}")
                 # What the model assigned to its buffers, torch writes back into the dictionary.
                 return _Forward(out, extra, None, {name: tensors[name] for name in crew.statistics})
             out, used = functional_call(self.model, tensors, inputs, options | {"return_masks": True})

@@ -74,7 +74,7 @@ class Graphs:
     def _merged(self, edges: bool) -> Quotient | None:
         """The quotients of the graphs, where they are wanted and may be used; numbers of nodes as weights."""
         half_on_cpu = self.store.device.type == "cpu" and self.compute == torch.bfloat16
-        sums_only = getattr(self.model, "sums_only", False)
+        sums_only = _sums_only(self.model)
         reasons = {
             "the graphs are directed": self.store.directed,
             "the edges carry something": edges,
@@ -130,6 +130,16 @@ class Graphs:
             return self.levels.kept_batch(graphs) if again else self.levels.batch(graphs)
         known = (self.bitmaps, self.hubs, self.edges, self.quotient, self.pairs)
         return assemble(self.store, self.x, graphs, nodes, *known, layout)
+
+
+def _sums_only(model: Module) -> bool:
+    """Whether a model says that its nodes meet in sums alone. What a class says holds for its own ``forward``: one that
+    is derived from it and has another, say with a mean over nodes, must say so again.
+    """
+    classes = type(model).__mro__
+    forward = next(i for i, c in enumerate(classes) if "forward" in vars(c))
+    said = next((i for i, c in enumerate(classes) if "sums_only" in vars(c)), len(classes))
+    return said <= forward and bool(getattr(model, "sums_only", False))
 
 
 def _bitmaps(store: GraphStore) -> tuple[Tensor, Tensor] | None:

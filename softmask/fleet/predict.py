@@ -1,15 +1,17 @@
 """One trained model over all graphs of a store, in their order."""
 
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from softmask.data.atoms import Atoms
 from softmask.data.store import GraphStore
 from softmask.fleet.edges import StoreEdges
 from softmask.nn import GeometricSoftMaskGNN, SoftMaskGNN
-from softmask.ops import Neighbours
+from softmask.ops import Neighbours, as_segments
 
 # Enough nodes to keep a device busy, few enough for any memory; fewer where all pairs of a graph's nodes have vectors.
 _NODES, _PAIRED, _PAIRED_CUDA = 32768, 1024, 8192
@@ -17,7 +19,7 @@ _NODES, _PAIRED, _PAIRED_CUDA = 32768, 1024, 8192
 
 @torch.no_grad()
 def predict(
-    model: SoftMaskGNN | GeometricSoftMaskGNN,
+    model: Module,
     store: GraphStore,
     x: Tensor,
     edge_x: Tensor | None = None,
@@ -26,7 +28,8 @@ def predict(
     """Outputs ``[graphs, outputs]`` and the masks of every layer ``[nodes, 1 or hidden]``, in the store's order.
 
     Args:
-        model: the network.
+        model: the network: a soft-mask network, or any other that can be a :class:`~softmask.fleet.Fleet`, which has no
+            masks to give.
         store: the graphs.
         x: the input of all their nodes.
         edge_x: what their edges carry, ``[edges, channels]`` in the order of ``col``, if the model looks at them.
@@ -49,7 +52,12 @@ def predict(
             given["edge_attr"] = edges.table(store, neighbours.start, neighbours.end, neighbours.base)
         if atoms is not None:
             graph, given = _in_space(store, neighbours, nodes, atoms)
-        out, used = model(x[nodes], graph, batch, batch_size=last - first, return_masks=True, **given)
+        if isinstance(model, SoftMaskGNN | GeometricSoftMaskGNN):
+            out, used = model(x[nodes], graph, batch, batch_size=last - first, return_masks=True, **given)
+        else:
+            given |= {"y": None} if "y" in signature(model.forward).parameters else {}
+            found = model(x[nodes], graph, as_segments(batch), batch_size=last - first, **given)
+            out, used = found[0] if isinstance(found, tuple) else found, []
         outs.append(out)
         masks.append(used)
     model.train(was_training)

@@ -44,7 +44,7 @@ class Stack:
             for seed in seeds:
                 torch.manual_seed(seed)
                 models.append(make_model())
-        _check_alike(models)
+        check_models(models)
         self.model = models[0].to(device, dtype)
         self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
         # A parameter that stands in two places has two names in a state dict, and one place here.
@@ -126,7 +126,7 @@ def _padded(rows: Tensor, more: int) -> Tensor:
     return F.pad(rows, (0, more)) if more else rows
 
 
-def _check_alike(models: Sequence[Module]) -> None:
+def check_models(models: Sequence[Module]) -> None:
     """Refuses models that cannot share one array of parameters, all of which are trained, or that see padding."""
     lazy = [name for name, p in models[0].named_parameters() if is_lazy(p)]
     if lazy:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from softmask.data.store import GraphStore
+from softmask.device import pick_device
 from softmask.errors import CannotRun, SettingError
 from softmask.fleet.batches import plan
 from softmask.fleet.check import check
@@ -21,6 +22,7 @@ from softmask.fleet.history import History, Trouble
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.replica import Replica
 from softmask.fleet.snapshot import Snapshot
+from softmask.fleet.stack import check_models
 from softmask.nn import GAT, GeometricSoftMaskGNN, SoftMaskGNN
 
 # d-wide vectors a node and layer that a step holds at its peak, and those outside the layers. Measured on an H200:
@@ -68,19 +70,20 @@ def train_in_waves(
         The history of all replicas, and the mean and deviation of their targets (see :class:`Fleet`).
     """
     check(store, x, replicas, batch_size, options.get("loss", "cross_entropy"), keep, patience)
-    device = torch.device(device)
+    device = pick_device(device)
     with torch.random.fork_rng(devices=[]):
         model = make_model()
+    check_models([model])
     shared, each = memory_needs(model, store, replicas, batch_size, resolve(precision, device)[1], device)
     memory = free_memory(device) if memory is None else memory
     wave = min(int((_SHARE * memory - shared) // each), len(replicas))
     if wave < 1:
         raise CannotRun(
-            f"one model needs about {(shared + each) / 2**30:.2f} GiB and {memory / 2**30:.2f} GiB are free on "
-            f"{device}; use smaller batches or hidden vectors"
+            f"one model needs about {_size(shared + each)} and {_size(memory)} are free on {device}, of which "
+            f"{_SHARE:.0%} may be used; use smaller batches or hidden vectors"
         )
     if wave < len(replicas):
-        _warn(f"{len(replicas)} models of about {each / 2**30:.2f} GiB each are trained {wave} at a time")
+        _warn(f"{len(replicas)} models of about {_size(each)} each are trained {wave} at a time")
     histories: list[History] = []
     scales: list[tuple[Tensor, Tensor]] = []
     fleet: Fleet | None
@@ -131,7 +134,8 @@ def memory_needs(
     """About how many bytes a fleet takes while it trains: those that all replicas share, and those of each.
 
     On the CPU the replicas compute one after the other, in the same memory; on CUDA all at once. A model of which more
-    must be known says by its method ``numbers_held(nodes, graphs)`` how many float32 numbers it holds for a batch.
+    must be known says by its method ``numbers_held(nodes, graphs)`` how many float32 numbers it alone holds for a
+    batch.
     """
     planned = plan([r.train for r in replicas], store.sizes, batch_size)
     nodes = planned.nodes
@@ -166,6 +170,11 @@ def free_memory(device: torch.device) -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _size(count: int) -> str:
+    """A number of bytes for people to read."""
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.2f} MiB"
 
 
 def _warn(message: str) -> None:

@@ -327,7 +327,9 @@ def test_half_precision_follows_float32():
 
 def test_what_is_too_large_is_said_beforehand():
     needed = sum(memory_needs(make(), STORE, replicas(), 8, torch.float32, torch.device("cpu")))
-    with pytest.raises(CannotRun, match=rf"one model needs about {needed / 2**30:.2f} GiB and 0.00 GiB are free"):
+    with pytest.raises(
+        CannotRun, match=rf"one model needs about {needed / 2**20:.2f} MiB and {needed / 2**21:.2f} MiB are free"
+    ):
         train_in_waves(make, STORE, FEATURES(STORE), replicas(), 1, batch_size=8, memory=needed // 2)
     train_in_waves(make, STORE, FEATURES(STORE), replicas()[:1], 1, batch_size=8, memory=2 * needed)
 

@@ -52,13 +52,15 @@ def _difference(a, b):
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-9), ("float32", 1e-3)])
 def test_a_replica_does_not_depend_on_its_company(store, precision, tolerance):
-    replicas = _replicas(4)
-    together = _fleet(store, replicas, precision).train(10)
-    turned = _fleet(store, replicas[::-1], precision).train(10)
-    for r, replica in enumerate(replicas):
-        alone = _fleet(store, [replica], precision).train(10)
+    replicas = _replicas(10)
+    fleet = _fleet(store, replicas, precision)
+    together = fleet.train(10)
+    assert (fleet.adam.steps >= 30).all()
+    turned = _fleet(store, replicas[9:0:-4], precision).train(10)
+    for place, r in ((0, 9), (2, 1)):
+        alone = _fleet(store, [replicas[r]], precision).train(10)
         assert _difference(alone.weights[0], together.weights[r]) < tolerance
-        assert _difference(alone.weights[0], turned.weights[-1 - r]) < tolerance
+        assert _difference(alone.weights[0], turned.weights[place]) < tolerance
         np.testing.assert_allclose(alone.metric["test"][0], together.metric["test"][r], atol=1e-6)
         np.testing.assert_allclose(alone.loss["test"][0], together.loss["test"][r], atol=10 * tolerance)
 
@@ -208,6 +210,8 @@ def test_other_bad_input(store):
         _fleet(store, _replicas(1)).train(1, keep="valid")
     with pytest.raises(SettingError, match="epochs"):
         _fleet(store, _replicas(1)).train(0)
+    with pytest.raises(SettingError, match=r"x holds the token \d+; the model has in_channels=3"):
+        Fleet(lambda: SoftMaskGNN(3, 8, 2, 2), store, Features.of(store)(store), _replicas(1))
     with pytest.raises(SettingError, match=r"replica 1 .* no such part"):
         _fleet(store, [*_replicas(1), Replica(7, [0])]).train(1, keep="test")
     with pytest.raises(SettingError, match="patience"):

@@ -1,5 +1,6 @@
 """Models that bring a loss of their own, in a fleet: its gradients against plain autograd on the same graphs."""
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -9,9 +10,12 @@ from torch_geometric.data import Batch
 
 from softmask.data import Features
 from softmask.data.convert import with_targets
+from softmask.data.networkx import from_networkx
 from softmask.data.synthetic import motif
 from softmask.errors import SettingError
 from softmask.fleet import Fleet, Replica
+from softmask.fleet.predict import predict
+from softmask.nn import SoftMaskGNN
 from softmask.ops import as_segments, graph_sum, neighbour_sum
 from softmask.ops.neighbours import as_neighbours
 
@@ -74,6 +78,11 @@ class OneAGraph(Plain):
     def forward(self, x, neighbours, batch, batch_size):
         out = super().forward(x, neighbours, batch, batch_size)
         return (out, out.square().sum(dim=1)) if self.training else out
+
+
+class NoTensor(Plain):
+    def forward(self, x, neighbours, batch, batch_size):
+        return super().forward(x, neighbours, batch, batch_size), 0.5
 
 
 def fleet(model, replicas=REPLICAS, **options):
@@ -162,5 +171,46 @@ def test_a_loss_of_numbers():
 def test_what_is_no_loss_is_refused_at_once():
     with pytest.raises(SettingError, match=r"loss_per_graph of OneForAll must give one number a graph; .* gave \[\]"):
         fleet(OneForAll)
-    with pytest.raises(SettingError, match=r"a loss that a model adds must be one number, got \[1\]"):
+    with pytest.raises(SettingError, match=r"a loss that a model adds must be one number, .* got \[1\]"):
         fleet(OneAGraph)
+    with pytest.raises(SettingError, match="must be one number, a tensor without size, got float"):
+        fleet(NoTensor)
+
+
+@pytest.mark.parametrize("model", [Plain, Shown])
+def test_predictions_are_those_of_each_graph(model):
+    made = model().double()
+    out, masks = predict(made, STORE, FEATURES(STORE))
+    assert masks == []
+    for g in range(40):
+        nodes = slice(int(STORE.node_ptr[g]), int(STORE.node_ptr[g + 1]))
+        one = as_segments(torch.zeros(nodes.stop - nodes.start, dtype=torch.int64))
+        more = (None,) if model is Shown else ()
+        torch.testing.assert_close(out[g : g + 1], made(FEATURES(STORE)[nodes], STORE[g].edge_index, one, 1, *more))
+
+
+class Masked(SoftMaskGNN):
+    """Adds the mean of the masks over all nodes, which no sum over merged nodes would give."""
+
+    def forward(self, x, neighbours, batch, batch_size, return_masks=False):
+        out, masks = super().forward(x, neighbours, batch, batch_size=batch_size, return_masks=True)
+        if return_masks or not self.training:
+            return (out, masks) if return_masks else out
+        there = (batch.graph >= 0).unsqueeze(1)
+        return out, torch.where(there, masks[0], 0).sum() / there.sum().clamp(min=1)
+
+
+def test_a_forward_of_its_own_takes_back_that_nodes_meet_in_sums_alone():
+    stars = from_networkx([nx.star_graph(3 + g) for g in range(20)], y=[g % 2 for g in range(20)])
+    tokens = Features.of(stars)
+
+    def made(kind, merge=None):
+        given = (lambda: kind(tokens.channels, 4, 1, 2, dropout=0.0), stars, tokens(stars))
+        return Fleet(*given, [Replica(0, np.arange(20), lr=1e-2)], precision="float64", merge=merge)
+
+    assert made(SoftMaskGNN).graphs.quotient is not None
+    assert made(type("Named", (SoftMaskGNN,), {})).graphs.quotient is not None
+    assert made(type("Says", (Masked,), {"sums_only": True})).graphs.quotient is not None
+    assert made(Masked).graphs.quotient is None
+    with pytest.raises(SettingError, match="sums_only"):
+        made(Masked, merge=True)

@@ -14,3 +14,5 @@ def test_the_python_of_the_page_runs(capsys):
     assert seen["out"].shape == (len(seen["store"]), 2)
     assert [m.shape for m in seen["masks"]] == [(seen["store"].num_nodes, 1)] * 2
     assert seen["history"].train_loss.shape == (4, 5)
+    assert seen["logits"].shape == (len(seen["store"]), 2)
+    assert seen["none"] == []

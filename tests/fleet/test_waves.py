@@ -46,8 +46,24 @@ def test_waves_change_nothing():
 
 
 def test_a_model_that_cannot_fit_is_refused_with_the_figure():
-    with pytest.raises(SettingError, match=r"needs about 0\.\d+ GiB"):
-        _train(memory=1000)
+    with pytest.raises(SettingError, match=r"needs about 0\.\d\d MiB and 0\.05 MiB are free"):
+        _train(memory=2**20 // 20)
+
+
+class _Held(SoftMaskGNN):
+    def numbers_held(self, nodes, graphs):
+        assert graphs == 7  # 20 graphs in 3 batches
+        return 10**6 * nodes
+
+
+def test_a_model_may_say_what_it_holds():
+    model, replicas = _Held(FEATURES.channels, 8, 2, 2), REPLICAS[:1]
+    nodes = Fleet(_model, STORE, FEATURES(STORE), replicas, batch_size=8, merge=False).train_plan.nodes
+    for compute, width in ((torch.float64, 8), (torch.float32, 4), (torch.bfloat16, 4)):
+        shared, _ = memory_needs(model, STORE, replicas, 8, compute, torch.device("cpu"))
+        assert shared == 10**6 * nodes * width
+    with pytest.raises(SettingError, match=f"needs about {8e6 * nodes / 2**30:.2f} GiB"):
+        train_in_waves(lambda: model, STORE, FEATURES(STORE), replicas, 1, 8, precision="float64", memory=2**30)
 
 
 def test_out_of_memory_halves_the_wave(monkeypatch):
@@ -99,12 +115,15 @@ def test_free_memory_is_plausible():
         ({"patience": ("test", 0)}, "patience"),
         ({"batch_size": 0}, "batch_size"),
         ({"loss": "hinge"}, "unknown loss"),
+        ({"device": "gpu"}, "unknown device"),
+        ({"make_model": torch.nn.Identity}, "no parameters"),
+        ({"make_model": lambda: torch.nn.LazyLinear(2)}, "no size yet"),
     ],
 )
 def test_bad_input_is_refused_before_the_memory_is_looked_at(changes, words):
-    options = {"replicas": REPLICAS, "batch_size": 8, "memory": 0} | changes
+    options = {"make_model": _model, "replicas": REPLICAS, "batch_size": 8, "memory": 0} | changes
     with pytest.raises(SettingError, match=words):
-        train_in_waves(_model, STORE, FEATURES(STORE), epochs=1, **options)
+        train_in_waves(store=STORE, x=FEATURES(STORE), epochs=1, **options)
 
 
 def test_a_wave_without_the_part_that_is_waited_for_trains_to_the_end():
