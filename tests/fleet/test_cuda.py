@@ -98,6 +98,26 @@ def test_two_runs_are_bit_equal(store, replicas, half):
         assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+def test_the_epoch_loop_does_not_wait_for_the_device(store, replicas):
+    features = Features.of(store)
+    fleet = Fleet(
+        lambda: SoftMaskGNN(features.channels, 32, 3, 2, jk=True),
+        *(store, features(store), replicas),
+        batch_size=16,
+        device="cuda",
+    )
+
+    def on_epoch(epoch, metrics):
+        # The first epoch captures, and behind the last the metrics are read.
+        torch.cuda.set_sync_debug_mode("error" if 1 < epoch < EPOCHS - 1 else "default")
+
+    try:
+        history = fleet.train(EPOCHS, keep="test", on_epoch=on_epoch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert history.epochs == EPOCHS
+
+
 def test_out_of_memory_halves_the_wave(store):
     """Real memory: the process may take three times what one model needs, and eight want to train at once."""
     features = Features.of(store)
