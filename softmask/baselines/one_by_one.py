@@ -153,8 +153,11 @@ class _Training:
     def _step(self, batch: "_Batch") -> np.ndarray:
         out, extra = self._forward(batch)
         each = self.loss(out, batch.y)
+        total = each.mean() + extra
+        if not total.requires_grad:
+            raise SettingError(f"the output of {type(self.model).__name__} does not depend on its parameters")
         self.adam.zero_grad()
-        (each.mean() + extra).backward()
+        total.backward()
         self.adam.step()
         return np.array([each.detach().sum().item(), self._score(out.detach(), batch.y).sum().item()])
 
@@ -260,6 +263,8 @@ def _checked(model: Module) -> Module:
         raise SettingError(f"the forward of {name} must take (x, edge_index, batch): {error}") from None
     if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
         raise SettingError(f"{name} has layers whose sizes are left open (lazy); give them in_channels, which it gets")
+    if not any(p.requires_grad for p in model.parameters()):
+        raise SettingError(f"{name} has no parameters to train")
     return model
 
 

@@ -76,6 +76,8 @@ class PPGN(Module):
 
 def _largest(h: Tensor, where: Tensor) -> Tensor:
     """The maximum over the pairs of each graph, ``[graphs, channels]``; zero where there is none."""
+    if h.size(1) == 0:  # graphs without nodes alone
+        return h.new_zeros(h.size(0), h.size(-1))
     most = h.masked_fill(~where.unsqueeze(-1), -torch.inf).flatten(1, 2).amax(dim=1)
     return torch.where(where.flatten(1).any(dim=1, keepdim=True), most, 0)
 

@@ -73,6 +73,8 @@ class Settings:
             if int(value) > _MOST:
                 raise SettingError(f"{name} must be at most {_MOST}, got {value}")
             object.__setattr__(self, name, int(value))
+        if self.model == "gat" and self.hidden % 4:
+            raise SettingError(f"hidden must be a multiple of 4 for gat, whose 4 heads share it, got {self.hidden}")
         for name in ("attributes", "norm", "edges"):
             object.__setattr__(self, name, bool(getattr(self, name)))
         for name in ("lr", "decay", "dropout", "average"):

@@ -23,6 +23,20 @@ class WithEdges(Small):
         return super().forward(x, edge_index, batch)
 
 
+class NothingToLearn(torch.nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.outputs = out_channels
+
+    def forward(self, x, edge_index, batch):
+        return x.new_zeros(int(batch.max()) + 1, self.outputs)
+
+
+class LearnsNothing(Small):
+    def forward(self, x, edge_index, batch):
+        return super().forward(x, edge_index, batch).detach()
+
+
 class TooFew(Small):
     def forward(self, x, edge_index, batch):
         return super().forward(x, edge_index, batch)[:-1]

@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F
 from baselines.nets import (
     Lazy,
+    LearnsNothing,
     MeanLoss,
+    NothingToLearn,
     OfData,
     OneOutput,
     OwnLoss,
@@ -192,6 +194,10 @@ def test_models_that_give_something_else_are_refused():
         train(replicas(), model=OfData)
     with pytest.raises(SettingError, match="Lazy has layers whose sizes are left open"):
         train(replicas(), model=Lazy)
+    with pytest.raises(SettingError, match="NothingToLearn has no parameters to train"):
+        train(replicas(), model=NothingToLearn)
+    with pytest.raises(SettingError, match="the output of LearnsNothing does not depend on its parameters"):
+        train(replicas(), model=LearnsNothing)
     with pytest.raises(SettingError, match=r"must be a torch.nn.Module, got int"):
         train(replicas(), model=lambda *sizes: 3)
 

@@ -195,6 +195,15 @@ def test_ppgn_tells_apart_what_weisfeiler_and_leman_do_not():
     assert (outs[0] - outs[1]).abs().max() > 1e-4
 
 
+def test_ppgn_takes_a_batch_of_graphs_without_nodes():
+    """They give what such a graph gives beside another."""
+    torch.manual_seed(0)
+    model, none = PPGN(1, 8, 2, 3).double().eval(), torch.empty(2, 0, dtype=torch.long)
+    alone = model(torch.empty(0, 1).double(), none, torch.empty(0, dtype=torch.long), 2)
+    beside = model(torch.ones(1, 1).double(), none, torch.zeros(1, dtype=torch.long), 3)
+    torch.testing.assert_close(alone, beside[1:])
+
+
 def test_ppgn_says_beforehand_what_is_too_large():
     """REDDIT-MULTI-12K: its largest graph has 3782 nodes."""
     inputs = Inputs(3, 2, "classification", np.array([10, 3782]), memory=16 * 2**30)

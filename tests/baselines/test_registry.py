@@ -31,6 +31,13 @@ def _nothing_registered():
     OWN.clear()
 
 
+def test_gat_wants_a_size_that_its_heads_can_share():
+    with pytest.raises(SettingError, match="hidden must be a multiple of 4 for gat, whose 4 heads share it, got 7"):
+        baseline_settings("gat", hidden=7)
+    assert baseline_settings("gat", hidden=8).hidden == 8
+    assert baseline_settings("gcn", hidden=7).hidden == 7
+
+
 def test_every_entry_is_whole():
     rows = set(published()["table1"]["accuracy"]) - set(OURS.values())
     fields = {f.name for f in dataclasses.fields(Settings)}
