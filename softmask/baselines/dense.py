@@ -1,4 +1,4 @@
-"""Models that pad the graphs of a batch to the largest: whether they fit, said before they are trained."""
+"""Models that hold a matrix of all pairs of nodes: whether they fit, said before they are trained."""
 
 from typing import TYPE_CHECKING
 
