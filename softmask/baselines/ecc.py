@@ -13,7 +13,7 @@ from softmask.nn.embed import embed
 from softmask.nn.readout import as_batch, classifier, graph_sizes
 from softmask.ops import Neighbours, Segments, as_segments, graph_sum
 from softmask.ops.edge_table import EdgeTable, as_edge_table, from_sources
-from softmask.ops.outer_sum import outer_sum
+from softmask.ops.mixed_sum import mixed_sum
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
@@ -53,13 +53,11 @@ class ECConv(torch.nn.Module):
         """"""  # noqa: D419
         seen = from_sources(x, edges)
         weight = self.nn[:2](edges.attr.to(x.dtype))
-        # [nodes, edge_hidden + 1, in_channels]: for every matrix the mean of the vectors it will be multiplied with.
-        sums = torch.cat([outer_sum(weight, seen), seen.sum(dim=1, keepdim=True)], dim=1)
-        sums = sums / edges.there.sum(dim=1).clamp(min=1).to(x.dtype).reshape(-1, 1, 1)
         _, _, weights, bias = self.nn.parameters()
-        matrices = torch.cat([weights.t(), bias.unsqueeze(0)])
-        matrices = matrices.reshape((self.edge_hidden + 1) * self.in_channels, self.out_channels)
-        out = self.lin(x) + sums.flatten(1) @ matrices
+        matrices = weights.t().reshape(self.edge_hidden, self.in_channels, self.out_channels)
+        constant = bias.reshape(self.in_channels, self.out_channels)
+        around = mixed_sum(weight, seen, matrices) + seen.sum(dim=1) @ constant
+        out = self.lin(x) + around / edges.there.sum(dim=1).clamp(min=1).to(x.dtype).unsqueeze(-1)
         return out if self.bias is None else out + self.bias
 
 

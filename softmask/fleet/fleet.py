@@ -122,14 +122,14 @@ class Fleet:
             saves a fifth of the matrix products.
         pairs: where the nodes are in space, and which are bonded; the model then gets a
             :class:`~softmask.ops.pair_blocks.PairBlocks` as ``pos``.
+        compiles: whether the model is compiled on CUDA, which takes half a minute or more and makes a step two to three
+            times as fast. One whose attribute ``compiles`` is False never is. It is captured either way.
 
     A model may bring a loss of its own. In training its ``forward`` may give ``(out, extra)``: the number `extra` is
     added to the mean loss of the batch, for the gradient and not in the record; slots without a graph, which have no
     nodes, must not enter it. If ``forward`` has an argument ``y``, it gets the targets of the batch in training, those
     of any graph in a slot without one, and ``None`` in evaluation. A method ``loss_per_graph(out, y)``, which gives one
     number a graph, stands for `loss`; it gets the graphs of all replicas at once, and takes each by itself.
-
-    On CUDA a model is compiled, unless its attribute ``compiles`` is False; it is captured either way.
 
     Regression targets are scaled to mean 0 and deviation 1 of each replica's training part; :attr:`mean` and
     :attr:`std`, ``[replicas, outputs]`` in float64, undo that.
@@ -149,6 +149,7 @@ class Fleet:
         edge_x: Tensor | None = None,
         merge: bool | None = None,
         pairs: StorePairs | None = None,
+        compiles: bool = True,
     ):
         check(store, x, replicas, batch_size, loss)
         self.device = pick_device(device)
@@ -178,7 +179,7 @@ class Fleet:
             for name, m in self.dropouts.items()
         }
         # On CUDA the compiler, which needs triton, fuses all that is not a graph sum or a matrix product.
-        compiles = getattr(self.model, "compiles", True)
+        compiles = compiles and getattr(self.model, "compiles", True)
         with_compiler = compiles and self.device.type == "cuda" and triton_sums is not None
         fuse: Callable[[Any], Any] = _compiled if with_compiler else _as_it_is
         self._run_prepare = fuse(self._prepare)

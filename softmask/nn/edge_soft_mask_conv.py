@@ -8,7 +8,7 @@ from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.nn.resolver import activation_resolver
 
 from softmask.ops.edge_table import EdgeTable, as_edge_table, from_sources
-from softmask.ops.outer_sum import outer_sum
+from softmask.ops.mixed_sum import mixed_sum
 
 
 class EdgeSoftMaskConv(torch.nn.Module):
@@ -82,12 +82,10 @@ class EdgeSoftMaskConv(torch.nn.Module):
             edge_index = as_edge_table(edge_index, edge_attr, x.size(0))
         seen = from_sources(mask * x, edge_index)
         weight = self.nn[:2](edge_index.attr.to(x.dtype))
-        # [nodes, edge_hidden, in_channels]: for every matrix the sum of the vectors it will be multiplied with.
-        sums = outer_sum(weight, seen)
         _, _, weights, bias = self.nn.parameters()
-        matrices = weights.t().reshape(self.edge_hidden * self.in_channels, self.out_channels)
+        matrices = weights.t().reshape(self.edge_hidden, self.in_channels, self.out_channels)
         constant = bias.reshape(self.in_channels, self.out_channels)
-        around = sums.flatten(1) @ matrices + seen.sum(dim=1) @ constant
+        around = mixed_sum(weight, seen, matrices) + seen.sum(dim=1) @ constant
         return self.act(mask * (self.lin_root(x) + around))
 
     def __repr__(self) -> str:

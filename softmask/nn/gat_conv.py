@@ -60,8 +60,11 @@ class GATConv(torch.nn.Module):
         x = self.lin(x).unflatten(-1, (self.heads, self.out_channels))
         # Scores go through an exponential: of half precision, 8 bits, their error would be the attention's.
         wide = x if x.dtype == torch.float64 else x.float()
-        source, target = ((wide * att).sum(dim=-1) for att in (self.att_src, self.att_dst))
-        return attention_sum(x, source, target, neighbours, itself=True).flatten(-2) + self.bias
+        # As a matrix product of every head: the sum of products, and the one over nodes in its gradient, the compiler
+        # would write itself, and of torch 2.11 and triton 3.6 it reads from a misaligned address.
+        both = torch.cat([self.att_src, self.att_dst]).permute(1, 2, 0).to(wide.dtype)
+        source, target = (wide.transpose(0, 1) @ both).unbind(dim=-1)
+        return attention_sum(x, source.t(), target.t(), neighbours, itself=True).flatten(-2) + self.bias
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})"

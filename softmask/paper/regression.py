@@ -108,9 +108,10 @@ class Regression:
     def lesson(self, store: GraphStore, train: np.ndarray) -> Lesson:
         """What its fleet is to learn, given the training molecules."""
         targets = store.info["targets"]
-        return Lesson(
-            store, [{} for _ in targets], {"loss": "mse", "edge_x": BONDS(store)}, [None for _ in targets], {}
-        )
+        # In half precision the sums of a molecule are uncertain by a thousandth or so of what they are. Energies are
+        # hundreds of Hartree, and the paper's errors hundredths.
+        options = {"loss": "mse", "edge_x": BONDS(store), "precision": "float32"}
+        return Lesson(store, [{} for _ in targets], options, [None for _ in targets], {})
 
     def run(self, store: GraphStore, out: Path, device: str, on_epoch: OnEpoch | None = None) -> None:
         """Trains a model for each target, keeps the best by validation, and writes their record.
@@ -164,6 +165,7 @@ class Regression:
             "variant": self.variant,
             **self.about(),
             **lesson.about,
+            "precision": precision_name(lesson.options["precision"], torch.device(device)),
             "epochs": {"trained": history.epochs, "of": self.whole},
             "cut": history.interrupted,
             # Of this process, without its first epoch, which compiles.
@@ -197,7 +199,7 @@ class Regression:
         device: str,
     ) -> dict[str, dict[str, float]]:
         """Writes the models, and gives the errors of these files by part and target: what anyone gets with them."""
-        half = precision_name("auto", torch.device(device)) == "bf16"
+        half = precision_name(lesson.options["precision"], torch.device(device)) == "bf16"
         chosen = {part: store.select(ids) for part, ids in scored.items()}
         errors: dict[str, dict[str, float]] = {part: {} for part in scored}
         for column, target in enumerate(store.info["targets"]):
@@ -294,5 +296,5 @@ class GeometricRegression(Regression):
             linear = (tuple(self.references.get(name, ())), tuple(references.get(name, ())))
             geometric.append(Geometric(readout, self.num_radial, self.cutoff, *linear))
         _, kind, mass = Atoms.of(store)
-        options = {"loss": self.loss, "pairs": StorePairs.of(store, kind, mass)}
+        options = {"loss": self.loss, "pairs": StorePairs.of(store, kind, mass), "precision": "auto"}
         return Lesson(rest, buffers, options, [*geometric], {"references": references})

@@ -40,7 +40,7 @@ def replicas():
     ]
 
 
-def _train(store, replicas, device, precision):
+def _train(store, replicas, device, precision, **options):
     features = Features.of(store)
     fleet = Fleet(
         lambda: SoftMaskGNN(features.channels, 32, 3, 2, jk=True),
@@ -48,6 +48,7 @@ def _train(store, replicas, device, precision):
         batch_size=16,
         device=device,
         precision=precision,
+        **options,
     )
     return fleet.train(EPOCHS)
 
@@ -73,6 +74,12 @@ def test_a_replica_does_not_depend_on_its_company(store, replicas, exact):
     np.testing.assert_allclose(alone.train_loss[0], exact.train_loss[1], atol=1e-4)
     difference = max((alone.weights[0][n] - exact.weights[1][n]).abs().max().item() for n in alone.weights[0])
     assert difference < 1e-3
+
+
+def test_a_fleet_that_is_not_compiled_computes_the_same(store, replicas, exact):
+    plain = _train(store, replicas, "cuda", "float32", compiles=False)
+    np.testing.assert_allclose(plain.train_loss, exact.train_loss, atol=1e-4)
+    np.testing.assert_allclose(plain.loss["test"], exact.loss["test"], atol=1e-4)
 
 
 def test_half_precision_follows_float32(exact, half):

@@ -4,7 +4,7 @@ import torch
 
 from softmask.data import Features
 from softmask.data.synthetic import motif
-from softmask.errors import SettingError
+from softmask.errors import CannotRun, SettingError
 from softmask.fleet import Fleet, Replica, train_in_waves
 from softmask.fleet.waves import SmallerWaveWarning, free_memory, memory_needs
 from softmask.nn import SoftMaskGNN
@@ -86,6 +86,21 @@ def test_out_of_memory_halves_the_wave(monkeypatch):
     monkeypatch.setattr(Fleet, "train", lambda self, *a, **k: (_ for _ in ()).throw(torch.OutOfMemoryError))
     with pytest.warns(SmallerWaveWarning), pytest.raises(SettingError, match="does not fit"):
         _train()
+
+
+def test_only_a_long_training_is_compiled(monkeypatch):
+    """What is asked of the fleet, for trainings of which none is begun."""
+    asked = []
+
+    def begin(*args, compiles, **options):
+        asked.append(compiles)
+        raise CannotRun("not begun")
+
+    monkeypatch.setattr("softmask.fleet.waves.Fleet", begin)
+    for epochs in (1, 10**9):
+        with pytest.raises(CannotRun, match="not begun"):
+            train_in_waves(_model, STORE, FEATURES(STORE), REPLICAS, epochs)
+    assert asked == [False, True]
 
 
 def test_the_epochs_of_all_waves_are_counted_together():
