@@ -21,9 +21,9 @@ from softmask.data import Features
 from softmask.data.catalog import open_data
 from softmask.data.splits import holdout, stratified_folds
 from softmask.data.store import GraphStore
+from softmask.device import matmul_precision
 from softmask.errors import SoftmaskError
 from softmask.fleet import Fleet, Replica
-from softmask.fleet.precision import matmul_precision
 from softmask.paper import paper_settings
 from softmask.paper.table2 import rows
 from softmask.study.provenance import provenance

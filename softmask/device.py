@@ -1,4 +1,7 @@
-"""Where to compute."""
+"""Where to compute, and how."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -23,3 +26,14 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
 def device_name(device: torch.device | str) -> str:
     """What a device is called in results: the name of its GPU, or ``cpu``."""
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else "cpu"
+
+
+@contextmanager
+def matmul_precision(tf32: bool) -> Iterator[None]:
+    """While active, float32 products on CUDA use TF32 or not."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 
 from softmask.bench.clock import timed
-from softmask.fleet.precision import Precision, matmul_precision, precision_name, resolve
+from softmask.device import matmul_precision
+from softmask.fleet.precision import Precision, precision_name, resolve
 
 
 @dataclass(frozen=True)

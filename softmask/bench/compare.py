@@ -16,9 +16,10 @@ from softmask.bench.usual import UsualFold, usual_graphs
 from softmask.data.features import Features
 from softmask.data.splits import stratified_folds
 from softmask.data.store import GraphStore
+from softmask.device import matmul_precision
 from softmask.errors import SettingError
 from softmask.fleet import Fleet, Replica
-from softmask.fleet.precision import Precision, matmul_precision
+from softmask.fleet.precision import Precision
 from softmask.paper import paper_settings
 from softmask.study.settings import Settings
 

@@ -14,9 +14,10 @@ from softmask.bench.compare import make_fleet
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.data.synthetic import motif
+from softmask.device import matmul_precision
 from softmask.errors import SettingError
 from softmask.fleet import Replica
-from softmask.fleet.precision import Precision, matmul_precision, precision_name
+from softmask.fleet.precision import Precision, precision_name
 from softmask.study.settings import Settings
 
 _EDGES_PER_NODE = 10

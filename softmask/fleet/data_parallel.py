@@ -12,12 +12,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from softmask.data.features import Features, UnseenFeatureWarning
 from softmask.data.store import GraphStore
+from softmask.device import matmul_precision
 from softmask.errors import SettingError
 from softmask.fleet.batches import plan
 from softmask.fleet.fleet import _DROPOUT, _SHUFFLE, OnEpoch
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.losses import LOSSES, METRICS, check_loss
-from softmask.fleet.precision import Precision, matmul_precision, resolve
+from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.ranks import Ranks
 from softmask.fleet.replica import Replica
 from softmask.fleet.shares import Share, ShareBatch

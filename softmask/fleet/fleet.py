@@ -15,7 +15,7 @@ from torch.func import functional_call, vmap
 from torch.nn import Module
 
 from softmask.data.store import GraphStore
-from softmask.device import pick_device
+from softmask.device import matmul_precision, pick_device
 from softmask.errors import SettingError
 from softmask.fleet.adam import Adam
 from softmask.fleet.average import Average
@@ -26,7 +26,7 @@ from softmask.fleet.history import History, find_troubles
 from softmask.fleet.levels import LevelledBatch
 from softmask.fleet.losses import LOSSES, METRICS, own_loss
 from softmask.fleet.pairs import Layout, StorePairs
-from softmask.fleet.precision import Precision, matmul_precision, resolve
+from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.program import Program
 from softmask.fleet.replica import Replica
 from softmask.fleet.side_by_side import side_by_side

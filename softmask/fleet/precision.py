@@ -1,7 +1,5 @@
 """In which precision a fleet computes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -34,14 +32,3 @@ def precision_name(precision: Precision, device: torch.device) -> str:
     if compute == torch.bfloat16:
         return "bf16"
     return "tf32" if tf32 else str(compute).removeprefix("torch.")
-
-
-@contextmanager
-def matmul_precision(tf32: bool) -> Iterator[None]:
-    """While active, float32 products on CUDA use TF32 or not."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

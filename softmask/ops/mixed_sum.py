@@ -1,15 +1,15 @@
-"""The sum over a node's edges of vectors times mixtures of matrices: definition, gradient, vmap rule, plain form."""
+"""Sums over a node's edges of vectors times mixtures of matrices: definition, gradient, vmap rule, plain form."""
 
 import torch
 from torch import Tensor
 
-try:
-    from softmask.ops import triton_mixed
-except ImportError:  # without triton the plain form serves CUDA too
-    triton_mixed = None  # type: ignore[assignment]
+from softmask.device import matmul_precision
+from softmask.ops.segments import side_by_side
 
-# A kernel holds the vectors of all places of some nodes; beyond so many the plain form is better.
-_MOST_PLACES = 8
+try:
+    from softmask.ops import triton_outer
+except ImportError:  # without triton the plain form serves CUDA too
+    triton_outer = None  # type: ignore[assignment]
 
 
 def mixed_sum(a: Tensor, b: Tensor, matrices: Tensor) -> Tensor:
@@ -17,12 +17,14 @@ def mixed_sum(a: Tensor, b: Tensor, matrices: Tensor) -> Tensor:
     edges of each node,
 
     .. math::
-        \mathbf{y}_v = \sum_p \mathbf{b}_{vp} \sum_c a_{vpc} \mathbf{W}_c .
+        \mathbf{y}_v = \sum_p \mathbf{b}_{vp} \sum_c a_{vpc} \mathbf{W}_c = \sum_c \Big( \sum_p a_{vpc} \mathbf{b}_{vp}
+        \Big) \mathbf{W}_c .
 
-    The matrix of an edge is never formed. The plain form has the sum over edges inside, :math:`\sum_c \left( \sum_p
-    a_{vpc} \mathbf{b}_{vp} \right) \mathbf{W}_c`; on CUDA what stands in brackets, many times as large as the
-    arguments, is made piece by piece inside a kernel. For float32 arguments its products are of TF32, which rounds what
-    is multiplied to 10 bits, as torch's convolutions do; sums are float32.
+    The matrix of an edge is never formed: what stands in brackets, an outer product of every edge, is summed over the
+    edges first, and the rest is one product of matrices. There are a few places, so that these sums, which are many
+    times as large as the arguments, are what takes the time: on CUDA they are written once, and their gradient is read
+    once. For float32 arguments the product of matrices is there of TF32, which rounds what is multiplied to 10 bits, as
+    torch's convolutions do; it adds in float32.
 
     Args:
         a: ``[nodes, places, c]``, the mixture of each edge.
@@ -32,57 +34,62 @@ def mixed_sum(a: Tensor, b: Tensor, matrices: Tensor) -> Tensor:
     Returns:
         ``[nodes, n]``.
     """
-    fits = a.is_cuda and triton_mixed is not None and 0 < a.size(1) <= _MOST_PLACES and a.dtype != torch.float64
-    if not fits:
-        return _plain(a, b, matrices)
-    return _mixed_sum(a.unsqueeze(0), b.unsqueeze(0), matrices.unsqueeze(0)).squeeze(0)
-
-
-def _plain(a: Tensor, b: Tensor, matrices: Tensor) -> Tensor:
-    return (a.transpose(-1, -2) @ b).flatten(-2) @ matrices.flatten(-3, -2)
+    if not a.is_cuda or triton_outer is None:
+        return (a.transpose(1, 2) @ b).flatten(1) @ matrices.flatten(0, 1)
+    return _mixed_sum(a.unsqueeze(0), b.unsqueeze(0), matrices.unsqueeze(0))[0].squeeze(0)
 
 
 # The operators have all replicas in their first dimension.
 
 
 @torch.library.custom_op("softmask::mixed_sum", mutates_args=())
-def _mixed_sum(a: Tensor, b: Tensor, matrices: Tensor) -> Tensor:
-    return _plain(a, b, matrices)
+def _mixed_sum(a: Tensor, b: Tensor, matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """The results, and the sums of outer products ``[replicas, nodes, c * m]``."""
+    sums = (a.transpose(2, 3) @ b).flatten(2)
+    return sums @ matrices.flatten(1, 2), sums
 
 
 @torch.library.custom_op("softmask::mixed_sum_backward", mutates_args=())
-def _mixed_sum_backward(grad: Tensor, a: Tensor, b: Tensor, matrices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    sums = a.transpose(-1, -2) @ b
-    of_matrices = (sums.flatten(-2).transpose(-1, -2) @ grad).reshape(matrices.shape)
-    of_sums = (grad @ matrices.flatten(-3, -2).transpose(-1, -2)).reshape(sums.shape)
-    return b @ of_sums.transpose(-1, -2), a @ of_sums, of_matrices
+def _mixed_sum_backward(
+    grad: Tensor, a: Tensor, b: Tensor, matrices: Tensor, sums: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    of_sums = (grad @ matrices.flatten(1, 2).mT).unflatten(2, (a.size(3), b.size(3)))
+    return b @ of_sums.mT, a @ of_sums, (sums.mT @ grad).reshape(matrices.shape)
 
 
 @_mixed_sum.register_kernel("cuda")
 def _(a, b, matrices):
-    return triton_mixed.mixed_sum(a, b, matrices)
+    sums = triton_outer.outer_sum(a.flatten(0, 1), b.flatten(0, 1)).flatten(1).unflatten(0, a.shape[:2])
+    with matmul_precision(tf32=True):
+        return torch.bmm(sums, matrices.flatten(1, 2)), sums
 
 
 @_mixed_sum_backward.register_kernel("cuda")
-def _(grad, a, b, matrices):
-    return triton_mixed.mixed_sum_backward(grad, a, b, matrices)
+def _(grad, a, b, matrices, sums):
+    with matmul_precision(tf32=True):
+        of_sums = torch.bmm(grad, matrices.flatten(1, 2).mT)
+        of_matrices = torch.bmm(sums.mT, grad).reshape(matrices.shape)
+    flat = of_sums.reshape(-1, a.size(3), b.size(3))
+    of_a, of_b = triton_outer.outer_sum_backward(flat, a.flatten(0, 1), b.flatten(0, 1))
+    return of_a.reshape(a.shape), of_b.reshape(b.shape), of_matrices
 
 
 @_mixed_sum.register_fake
 def _(a, b, matrices):
-    return a.new_empty(*a.shape[:2], matrices.size(-1))
+    return a.new_empty(*a.shape[:2], matrices.size(3)), a.new_empty(*a.shape[:2], a.size(3) * b.size(3))
 
 
 @_mixed_sum_backward.register_fake
-def _(grad, a, b, matrices):
+def _(grad, a, b, matrices, sums):
     return tuple(t.new_empty(t.shape) for t in (a, b, matrices))
 
 
 def _setup_context(ctx, inputs, output):
-    ctx.save_for_backward(*inputs)
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*inputs, output[1])
 
 
-def _backward(ctx, grad):
+def _backward(ctx, grad, _):
     return _mixed_sum_backward(grad, *ctx.saved_tensors)
 
 
@@ -91,19 +98,16 @@ _mixed_sum.register_autograd(_backward, setup_context=_setup_context)
 
 @_mixed_sum.register_vmap
 def _(info, in_dims, *args):
-    return _together(_mixed_sum, info.batch_size, in_dims, args)[0], 0
+    return _together(_mixed_sum, info.batch_size, in_dims, args)
 
 
 @_mixed_sum_backward.register_vmap
 def _(info, in_dims, *args):
-    return _together(_mixed_sum_backward, info.batch_size, in_dims, args), (0, 0, 0)
+    return _together(_mixed_sum_backward, info.batch_size, in_dims, args)
 
 
 def _together(op, replicas, in_dims, args):
     """Replicas of replicas are replicas."""
-    moved = [
-        (t.unsqueeze(0).expand(replicas, *t.shape) if dim is None else t.movedim(dim, 0)).flatten(0, 1)
-        for t, dim in zip(args, in_dims)
-    ]
-    out = op(*moved)
-    return tuple(t.unflatten(0, (replicas, -1)) for t in (out if isinstance(out, tuple) else (out,)))
+    moved = [side_by_side(t, dim, replicas) for t, dim in zip(args, in_dims)]
+    out = op(*(t.flatten(0, 1) for t in moved if t is not None))
+    return tuple(t.unflatten(0, (replicas, -1)) for t in out), (0,) * len(out)
