@@ -36,9 +36,11 @@ class Snapshot:
         """Writes the state, in the place of the last one."""
         from safetensors.torch import save_file
 
+        # Which waits for the device to end the epoch; that is no time of saving.
+        copies = {name: t.cpu().contiguous() for name, t in state.items()}
         begin = monotonic()
         with atomic_path(self.path) as temporary:
-            save_file({name: t.cpu().contiguous() for name, t in state.items()}, temporary, {"of": fingerprint})
+            save_file(copies, temporary, {"of": fingerprint})
         self.saved = monotonic()
         if self.every > 0:
             self.every = max(self.every, 20 * (self.saved - begin))
