@@ -64,6 +64,7 @@ class GIN(torch.nn.Module):
         readout: ``"sum"``, or ``"mean"``.
         dropout: dropout of the readouts' linear maps.
         train_eps: learn every layer's :math:`\epsilon`.
+        constant: every node's input is 1, whatever it is given.
 
     Shapes:
         - **x:** ``[nodes, in_channels]`` floating point, or integer tokens, as for :class:`softmask.nn.SoftMaskGNN`
@@ -83,10 +84,12 @@ class GIN(torch.nn.Module):
         readout: Literal["sum", "mean"] = "sum",
         dropout: float = 0.5,
         train_eps: bool = False,
+        constant: bool = False,
     ):
         super().__init__()
         self.readout = readout
-        sizes = [in_channels, *[hidden_channels] * num_layers]
+        self.constant = constant
+        sizes = [1 if constant else in_channels, *[hidden_channels] * num_layers]
         self.convs = torch.nn.ModuleList(GINConv(size, hidden_channels, train_eps) for size in sizes[:-1])
         self.predictions = torch.nn.ModuleList(Linear(size, out_channels) for size in sizes)
         self.dropouts = torch.nn.ModuleList(KeyedDropout(dropout) for _ in sizes)
@@ -102,6 +105,8 @@ class GIN(torch.nn.Module):
         batch, batch_size = as_batch(batch, batch_size, x)
         real = (as_segments(batch).graph >= 0).unsqueeze(-1)
         neighbours = as_neighbours(edge_index, x.size(0))
+        if self.constant:
+            x = real.to(next(self.convs.parameters()).dtype)
         wide = next(self.predictions.parameters()).dtype
         share: Tensor | float = 1.0
         if self.readout == "mean":
@@ -141,4 +146,7 @@ def _build(inputs: Inputs, settings: "Settings", train_eps: bool) -> GIN:
         readout=settings.readout,
         dropout=settings.dropout,
         train_eps=train_eps,
+        # As its authors do on REDDIT. The scaled degree of a hub is so large that the running statistics of batch norm,
+        # which rare batches with the largest hubs dominate, are not those of most batches.
+        constant=inputs.features is not None and inputs.features.kind == "scaled-degree",
     )

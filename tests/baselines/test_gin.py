@@ -93,6 +93,19 @@ def test_tokens_are_one_hot_vectors():
     torch.testing.assert_close(model(tokens, edges), model(hot, edges), **EXACT)
 
 
+def test_where_degrees_are_scaled_the_input_is_one():
+    scaled = Features.of(STORE, kind="scaled-degree")
+    inputs = Inputs(scaled.channels, 2, "classification", STORE.sizes.numpy(), features=scaled)
+    constant = build_gin(inputs, baseline_settings("gin", hidden=8)).eval()
+    plain = build_gin(inputs._replace(features=None), baseline_settings("gin", hidden=8)).eval()
+    plain.load_state_dict(constant.state_dict())
+    source, target = STORE.edges()
+    rest = (torch.stack([source, target]), STORE.batch, STORE.num_graphs)
+    x = scaled(STORE)
+    torch.testing.assert_close(constant(x, *rest), plain(torch.ones_like(x), *rest))
+    assert not torch.equal(constant(x, *rest), plain(x, *rest))
+
+
 def test_gin_0_has_no_epsilon():
     inputs = Inputs(3, 2, "classification", np.array([5]))
     names = {n for n, _ in build_gin(inputs, baseline_settings("gin")).named_parameters()}
