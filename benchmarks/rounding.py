@@ -1,0 +1,112 @@
+"""How far the arithmetic moves a predicted energy: a model of U0, trained in float32, predicts the same molecules again
+with what is multiplied rounded in several ways.
+
+    python benchmarks/rounding.py [--epochs N]
+
+Minutes on a CPU, on the molecules that come with the package. Writes results/bench/rounding.json.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from softmask.data import Features
+from softmask.data.catalog import open_data
+from softmask.fleet import Fleet, Replica
+from softmask.fleet.predict import predict
+from softmask.paper.regression import BONDS
+from softmask.paper.table2 import rows
+from softmask.study.provenance import provenance
+from softmask.study.record import write_json
+
+TARGET, SEED = "U0", 0
+# Bits behind the point of a number, as bfloat16 and TF32 have them.
+HALF, TF32 = 7, 10
+
+
+def rounded(t: Tensor, bits: int) -> Tensor:
+    """Float32 numbers to the nearest of so many bits, ties to even."""
+    drop = 23 - bits
+    raw = t.contiguous().view(torch.int32)
+    raw = raw + (1 << (drop - 1)) - 1 + ((raw >> drop) & 1)
+    return (raw & ~((1 << drop) - 1)).view(torch.float32)
+
+
+class Rounded(TorchFunctionMode):
+    """While active, the factors of products of matrices are rounded to as many bits as `bits` says of the first."""
+
+    def __init__(self, bits: Callable[[Tensor], int | None]):
+        super().__init__()
+        self.bits = bits
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls the function, on rounded factors if it is a product."""
+        if func in (F.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__):
+            bits = self.bits(args[0])
+            if bits is not None:
+                args = (rounded(args[0], bits), rounded(args[1], bits), *args[2:])
+        return func(*args, **(kwargs or {}))
+
+
+def main() -> None:
+    """Trains the model, predicts in every way, and writes how far each is from float64."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=24)
+    epochs = parser.parse_args().epochs
+    store, (row,) = open_data("qm9-sample"), rows(variants=["m-smg-jk"])
+    train = np.arange(store.num_graphs)
+    lesson, features = row.lesson(store, train), Features.of(store)
+    column = store.info["targets"].index(TARGET)
+    replica = Replica(SEED, train, {}, lr=1e-3, decay=0.8, decay_every=5, target=column)
+    inputs = (lambda: row.model(features), lesson.store, features(store), [replica])
+    fleet = Fleet(*inputs, batch_size=32, **lesson.options)
+    state = fleet.train(epochs).weights[0]
+    scale = fleet.std.item()
+
+    def energies(dtype: torch.dtype, half: bool = False) -> Tensor:
+        model = row.model(features).to(dtype)
+        model.load_state_dict(state)
+        x, edges = features(store).to(dtype), BONDS(store).to(dtype)
+        if half:
+            # As a fleet computes: vectors and weights in bfloat16, the head in float32.
+            model.bfloat16().head.float()
+            x, edges = x.bfloat16(), edges.bfloat16()
+        return predict(model, store, x, edges)[0].double().squeeze(1) * scale
+
+    wide = row.settings.hidden * 128
+    ways: dict[str, Callable[[Tensor], int | None]] = {
+        "float32": lambda t: None,
+        "all products of TF32": lambda t: TF32,
+        "products with edge matrices of TF32": lambda t: TF32 if t.size(-1) == wide else None,
+        "products with edge matrices of bfloat16": lambda t: HALF if t.size(-1) == wide else None,
+    }
+    exact = energies(torch.float64)
+    found = {"bfloat16": (energies(torch.float32, half=True) - exact).abs().mean().item()}
+    for name, bits in ways.items():
+        with Rounded(bits):
+            found[name] = (energies(torch.float32) - exact).abs().mean().item()
+    path = Path("results/bench/rounding.json")
+    record = {
+        "target": TARGET,
+        "unit": "Ha",
+        "epochs": epochs,
+        "spread": exact.std().item(),
+        "mean_deviation": found,
+        "data_hash": store.content_hash(),
+        "provenance": provenance(seed=SEED),
+    }
+    write_json(path, record)
+    for name, value in found.items():
+        print(f"{value:10.6f} Ha  {name}")
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
