@@ -94,12 +94,13 @@ def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device
     from softmask.paper.table1 import cells, markdown
 
     stores: dict[str, Any] = {}
-    for cell in cells(sets, variants, quick):
+    wanted = cells(sets, variants, quick)
+    for cell in wanted:
         if cell.name not in stores:
             stores = {cell.name: open_data(cell.name, data_dir)}
         study = cell.study(stores[cell.name], out)
         print(f"{cell.name}, {cell.variant}: {study.folder}", file=sys.stderr)
-        run_study(study, "local", None, device, fresh=False, tensorboard=False)
+        run_study(study, "local", None, device, fresh=False, tensorboard=False, more=cell is not wanted[-1])
     _tell(markdown(out), out / "table1.md")
 
 
@@ -110,12 +111,14 @@ def _baselines(sets: list[str], systems: list[str], quick: bool, out: Path, devi
     from softmask.paper.baselines import SystemCell, cells, markdown
 
     stores: dict[str, Any] = {}
-    for cell in cells(sets, systems, quick):
+    wanted = cells(sets, systems, quick)
+    for cell in wanted:
         if cell.name not in stores:
             stores = {cell.name: open_data(cell.name, data_dir)}
         print(f"{cell.name}, {cell.variant}: {cell.folder(out)}", file=sys.stderr)
         try:
-            run_study(cell.study(stores[cell.name], out), "local", None, device, fresh=False, tensorboard=False)
+            study = cell.study(stores[cell.name], out)
+            run_study(study, "local", None, device, fresh=False, tensorboard=False, more=cell is not wanted[-1])
         except CannotRun as error:
             # It lacks what the system needs, or would take beyond reason: the table says so, and the others go on.
             print(f"not run: {error}", file=sys.stderr)
@@ -140,7 +143,8 @@ def _figure3(sets: list[str], quick: bool, out: Path, device: str, data_dir: Pat
             stores = {fit.name: open_data(fit.name, data_dir)}
         if fit.done(stores[fit.name], out):
             continue
-        with resumable(out) as stop, epoch_log(f"{fit.name}, {fit.model}", fit.settings.epochs) as bar:
+        more = fit is not wanted[-1]
+        with resumable(out, more) as stop, epoch_log(f"{fit.name}, {fit.model}", fit.settings.epochs) as bar:
             fit.run(
                 stores[fit.name],
                 out,
@@ -171,7 +175,7 @@ def _masks(figure: str, sets: list[str], quick: bool, out: Path, device: str, da
     place = _folder(out / figure)
     for name in wanted:
         epochs = mask_settings(name, None, quick).epochs
-        with resumable(place) as stop, epoch_log(f"{name}, masks", epochs) as bar:
+        with resumable(place, name != wanted[-1]) as stop, epoch_log(f"{name}, masks", epochs) as bar:
             made.append(
                 reproduce_masks(
                     *(name, open_data(name, data_dir), place, picked),
@@ -216,13 +220,14 @@ def _table2(
 
     wanted = rows(quick, variants, epochs)
     picked, store = str(pick_device(device)), open_data("qm9-sample" if quick else "qm9", data_dir)
+    _folder(out / "table2")
     trained = False
     try:
         for row in wanted:
             if (late() and trained) or row.done(store, out):
                 continue
-            trained = True
-            with resumable(out) as stop, epoch_log(f"QM9, {row.variant}", row.settings.epochs) as bar:
+            trained, more = True, row is not wanted[-1]
+            with resumable(out, more) as stop, epoch_log(f"QM9, {row.variant}", row.settings.epochs) as bar:
                 try:
                     row.run(*(store, out, picked), lambda epoch, metrics: bar(epoch) or stop.asked or late())
                 except StudyInterrupted:

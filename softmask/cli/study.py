@@ -38,9 +38,15 @@ TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write eve
 
 
 def run_study(
-    study: "Study", executor: str, address: str | None, device: str, fresh: bool, tensorboard: bool
+    study: "Study",
+    executor: str,
+    address: str | None,
+    device: str,
+    fresh: bool,
+    tensorboard: bool,
+    more: bool = False,
 ) -> "Record":
-    """Runs a study with progress on the terminal, and writes its reports."""
+    """Runs a study with progress on the terminal, and writes its reports; for `more`, see :func:`resumable`."""
     from softmask.atomic import atomic_path
     from softmask.study.executors import Executor, Local
     from softmask.study.report import html_report, markdown_report, write_events
@@ -56,7 +62,7 @@ def run_study(
         raise SettingError(f"unknown executor {executor!r}; use local or ray")
     if address is not None and executor != "ray":
         raise SettingError("--address belongs to --executor ray")
-    with resumable(study.folder) as stop, study_bar() as bar:
+    with resumable(study.folder, more) as stop, study_bar() as bar:
         record = study.run(runner, lambda *progress: bar(*progress) or stop.asked, fresh=fresh)
     if not record.jobs and (record.folder / "report.md").is_file():
         return record  # the numbers of its epochs are not here, and the report that was made from them is
@@ -69,11 +75,19 @@ def run_study(
 
 
 @contextmanager
-def resumable(folder: Path) -> Iterator[Stop]:
-    """While active, Ctrl-C asks to stop; if that was done, it is said that the same command goes on."""
+def resumable(folder: Path, more: bool = False) -> Iterator[Stop]:
+    """While active, Ctrl-C asks to stop; if that was done, it is said that the same command goes on.
+
+    Args:
+        folder: where what was trained is kept.
+        more: whether the command has more to train. It is not begun, if Ctrl-C came too late to end this one early:
+            in its last epoch, or while its files were written.
+    """
     try:
         with stop_on_interrupt() as stop:
             yield stop
+            if more and stop.asked:
+                raise StudyInterrupted
     except StudyInterrupted:
         print(f"interrupted; {folder} keeps what was trained, and the same command goes on", file=sys.stderr)
         raise typer.Exit(130) from None

@@ -291,3 +291,23 @@ def test_a_request_to_terminate_ends_a_training_between_epochs():
         assert stop.asked
         assert signal.getsignal(signal.SIGTERM) == before
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_nothing_more_is_begun_after_a_request_that_came_in_the_last_epoch(more, tmp_path, capsys):
+    from typer import Exit
+
+    from softmask.cli.study import resumable
+
+    def train():
+        with resumable(tmp_path, more) as stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.asked
+
+    if not more:
+        train()  # all is done: nothing was interrupted
+        return
+    with pytest.raises(Exit) as end:
+        train()
+    assert end.value.exit_code == 130
+    assert "the same command goes on" in " ".join(capsys.readouterr().err.split())

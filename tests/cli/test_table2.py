@@ -79,6 +79,7 @@ def test_what_is_refused(run, made, tmp_path):
         (["predict", model, molecules, "--smiles", "smiles", "--part", "test"], "not for tables"),
         (["explain", model, data, "--atoms", tmp_path / "table.txt"], "a name that ends in .md"),
         (["reproduce", "figure3", "--minutes", "1"], "--epochs and --minutes belong to table2"),
+        (["reproduce", "table2", "--quick", "--out", molecules], "cannot make the folder"),
     ):
         code, _, err = run(*arguments)
         assert code == 2
