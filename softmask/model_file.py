@@ -67,11 +67,16 @@ class TrainedModel:
         if in_space and store.pos is None:
             raise FeatureError(
                 "this model was trained on molecules in space, with positions, bond lengths and hydrogens as atoms "
-                f"(qm9 and qm9-sample have them); {store.info.get('name') or 'these graphs'} has no positions. For "
+                f"(qm9 and qm9-sample have them); {_they_have(store)} no positions. For "
                 "molecules given by SMILES train a model on such: softmask fit molecules.csv --smiles smiles ..."
             )
         edge_x = None if self.edge_features is None else self.edge_features(store)
         return self.features(store), edge_x, None if self.geometric is None else Atoms.of(store)
+
+
+def _they_have(store: GraphStore) -> str:
+    name = store.info.get("name")
+    return f"{name} has" if name else "these graphs have"
 
 
 def save_model(trained: TrainedModel, path: str | Path) -> None:

@@ -18,11 +18,14 @@ def one_number(loaded: Any) -> bool:
 def units(loaded: Any) -> list[str]:
     """The unit of each target; empty where it is not known."""
     from softmask.data.qm9 import TARGETS
+    from softmask.data.samples import SAMPLE
 
     trained = loaded.trained_
     if unit := trained.summary.get("unit"):
         return [str(unit)]
-    known = TARGETS if str(trained.summary.get("data")).startswith("qm9") else {}
+    # A table may have the name of a set and columns of the names of its targets, but elements are labels there.
+    ours = trained.summary.get("data") in ("qm9", SAMPLE) and trained.features.kind == "attributes"
+    known = TARGETS if ours else {}
     return [known.get(name, ("",))[0] for name in trained.targets or [""] * trained.outputs]
 
 

@@ -18,7 +18,14 @@ _ENTRIES, _WARPS = 1024, 4
 
 
 def outer_sum(a: Tensor, b: Tensor) -> Tensor:
-    """See :func:`softmask.ops.outer_sum.outer_sum`; sums are float32 (float64 for float64 arguments)."""
+    """The outer products of ``a[v, p]`` and ``b[v, p]``, summed over the places p: ``[nodes, m, n]``, in a's type.
+
+    They are added in float32 (in float64 for float64 arguments).
+
+    Args:
+        a: ``[nodes, places, m]``.
+        b: ``[nodes, places, n]``.
+    """
     a, b = a.contiguous(), b.contiguous()
     (nodes, places, m), n = a.shape, b.size(2)
     out = a.new_empty(nodes, m, n)

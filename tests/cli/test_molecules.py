@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from softmask import load_model
+from softmask.cli.molecules import units
 
 pytest.importorskip("rdkit")
 
@@ -195,6 +196,20 @@ def test_explain_draws_molecules(run, table, tmp_path):
         "nitrile N": 1,
         "other Br": 1,
     }
+
+
+def test_a_table_has_no_units_of_qm9(run, tmp_path):
+    rows = [(s, len(s) / 3) for s in SMILES]
+    table = _write(tmp_path / "qm9.csv", [("smiles", "gap"), *rows])
+    path, atoms = tmp_path / "m.safetensors", tmp_path / "atoms.md"
+    assert run("fit", table, "--target", "gap", "--out", path, *QUICK)[0] == 0
+    code, out, err = run("explain", path, table, "--atoms", atoms)
+    assert code == 0, err
+    assert "Which atoms carry gap" in out
+    assert " Ha" not in out
+    assert json.loads(atoms.with_suffix(".json").read_text())["model"]["unit"] == ""
+    assert run("fit", "qm9-sample", "--target", "gap", "--out", path, *QUICK, "--epochs", 1)[0] == 0
+    assert units(load_model(path)) == ["Ha"]
 
 
 @pytest.fixture
