@@ -108,10 +108,11 @@ def markdown(out: Path) -> str:
 
 def _share(record: dict[str, Any]) -> str:
     """How many epochs a row had, where its recipe has more."""
-    trained, whole = record["epochs"]["trained"], record["epochs"]["of"]
+    trained, asked, whole = record["epochs"]["trained"], record["settings"]["epochs"], record["epochs"]["of"]
     if trained >= whole and not record["cut"]:
         return ""
-    return f" ({trained} of {whole} epochs{', cut' if record['cut'] else ''})"
+    cut = f"cut after {trained} of {asked} epochs" if record["cut"] else f"{trained} epochs"
+    return f" ({cut}; the recipe has {whole})" if asked < whole else f" ({cut})"
 
 
 def _time(variant: str, record: dict[str, Any]) -> str:

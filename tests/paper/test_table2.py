@@ -167,7 +167,7 @@ def test_a_row_that_is_cut_leaves_a_record_and_goes_on(tmp_path):
     assert record["cut"]
     assert record["epochs"] == {"trained": 2, "of": 5}
     assert np.shape(record["curves"]["test"]) == (12, 2)
-    assert "geometric soft-mask, ours (2 of 5 epochs, cut)" in markdown(tmp_path)
+    assert "geometric soft-mask, ours (cut after 2 of 3 epochs; the recipe has 5)" in markdown(tmp_path)
     assert load_model(row.model_path(tmp_path, "mu")).trained_.summary["interrupted"]
     assert not row.done(store, tmp_path)
     # Without its snapshot a shorter try does not replace the longer one.
@@ -275,3 +275,15 @@ def test_the_page_quotes_the_effects_of_atoms():
         found = json.loads((root / "results" / "table2" / f"atoms-{target}.json").read_text())
         assert f"over the {found['molecules']:,} test molecules" in page
         assert ", ".join(f"{kind} {found['kinds'][kind]['effect']:.3g}" for kind in kinds) in page
+
+
+def test_what_the_docs_say_of_rounding_is_in_its_file():
+    root = Path(__file__).parents[2]
+    found = json.loads((root / "results" / "bench" / "rounding.json").read_text())["mean_deviation"]
+    text = (root / "docs" / "qm9.md").read_text()
+    for way, said in (
+        ("bfloat16", "{:.2g} Ha away from its float64 result"),
+        ("all products of TF32", "{:.2g} Ha if all products are of TF32"),
+        ("products with edge matrices of TF32", "{:.2g} Ha if only those with the matrices of edges are"),
+    ):
+        assert said.format(found[way]) in text
