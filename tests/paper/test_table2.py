@@ -188,7 +188,7 @@ def test_a_row_that_is_cut_leaves_a_record_and_goes_on(tmp_path):
     there, here = (json.loads(row.path(out).read_text()) for out in (tmp_path / "at-once", tmp_path))
     assert here["curves"] == there["curves"]
     assert here["test_mae"] == there["test_mae"]
-    assert "(3 of 5 epochs)" in markdown(tmp_path)
+    assert "(3 epochs; the recipe has 5)" in markdown(tmp_path)
 
 
 def test_fewer_epochs_end_with_the_same_rate():
