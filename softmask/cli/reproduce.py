@@ -75,20 +75,24 @@ def reproduce(
     if (epochs is not None or minutes is not None) and what != "table2":
         raise SettingError("--epochs and --minutes belong to table2")
     out = out / "quick" if quick else out
+    # Whether another recipe follows, which a late Ctrl-C must not let begin.
+    then = what == "all"
     if what in ("table1", "all"):
-        _table1(sets or [], variants or [], quick, out, device, data_dir)
+        _table1(sets or [], variants or [], quick, out, device, data_dir, then)
     if what in ("baselines", "all"):
-        _baselines(sets or [], systems or [], quick, out, device, data_dir)
+        _baselines(sets or [], systems or [], quick, out, device, data_dir, then)
     if what in ("table2", "all"):
-        _table2(variants or [], quick, epochs, minutes, out, device, data_dir)
+        _table2(variants or [], quick, epochs, minutes, out, device, data_dir, then)
     if what in ("figure3", "all"):
-        _figure3(sets or [], quick, out, device, data_dir)
+        _figure3(sets or [], quick, out, device, data_dir, then)
     for figure in _MASKS if what == "all" else (what,):
         if figure in _MASKS:
-            _masks(figure, sets or [], quick, out, device, data_dir)
+            _masks(figure, sets or [], quick, out, device, data_dir, then and figure != _MASKS[-1])
 
 
-def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
+def _table1(
+    sets: list[str], variants: list[str], quick: bool, out: Path, device: str, data_dir: Path | None, then: bool
+) -> None:
     from softmask.cli.study import run_study
     from softmask.data.catalog import open_data
     from softmask.paper.table1 import cells, markdown
@@ -100,11 +104,13 @@ def _table1(sets: list[str], variants: list[str], quick: bool, out: Path, device
             stores = {cell.name: open_data(cell.name, data_dir)}
         study = cell.study(stores[cell.name], out)
         print(f"{cell.name}, {cell.variant}: {study.folder}", file=sys.stderr)
-        run_study(study, "local", None, device, fresh=False, tensorboard=False, more=cell is not wanted[-1])
+        run_study(study, "local", None, device, fresh=False, tensorboard=False, more=then or cell is not wanted[-1])
     _tell(markdown(out), out / "table1.md")
 
 
-def _baselines(sets: list[str], systems: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
+def _baselines(
+    sets: list[str], systems: list[str], quick: bool, out: Path, device: str, data_dir: Path | None, then: bool
+) -> None:
     from softmask.cli.study import run_study
     from softmask.data.catalog import open_data
     from softmask.errors import CannotRun
@@ -118,7 +124,7 @@ def _baselines(sets: list[str], systems: list[str], quick: bool, out: Path, devi
         print(f"{cell.name}, {cell.variant}: {cell.folder(out)}", file=sys.stderr)
         try:
             study = cell.study(stores[cell.name], out)
-            run_study(study, "local", None, device, fresh=False, tensorboard=False, more=cell is not wanted[-1])
+            run_study(study, "local", None, device, fresh=False, tensorboard=False, more=then or cell is not wanted[-1])
         except CannotRun as error:
             # It lacks what the system needs, or would take beyond reason: the table says so, and the others go on.
             print(f"not run: {error}", file=sys.stderr)
@@ -127,7 +133,7 @@ def _baselines(sets: list[str], systems: list[str], quick: bool, out: Path, devi
     _tell(markdown(out), out / "baselines.md")
 
 
-def _figure3(sets: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
+def _figure3(sets: list[str], quick: bool, out: Path, device: str, data_dir: Path | None, then: bool) -> None:
     from softmask.cli.progress import epoch_log
     from softmask.cli.study import resumable
     from softmask.data.catalog import open_data
@@ -143,7 +149,7 @@ def _figure3(sets: list[str], quick: bool, out: Path, device: str, data_dir: Pat
             stores = {fit.name: open_data(fit.name, data_dir)}
         if fit.done(stores[fit.name], out):
             continue
-        more = fit is not wanted[-1]
+        more = then or fit is not wanted[-1]
         with resumable(out, more) as stop, epoch_log(f"{fit.name}, {fit.model}", fit.settings.epochs) as bar:
             fit.run(
                 stores[fit.name],
@@ -158,7 +164,9 @@ def _figure3(sets: list[str], quick: bool, out: Path, device: str, data_dir: Pat
         print(path)
 
 
-def _masks(figure: str, sets: list[str], quick: bool, out: Path, device: str, data_dir: Path | None) -> None:
+def _masks(
+    figure: str, sets: list[str], quick: bool, out: Path, device: str, data_dir: Path | None, then: bool
+) -> None:
     from functools import partial
 
     from softmask.cli.progress import epoch_log
@@ -175,7 +183,7 @@ def _masks(figure: str, sets: list[str], quick: bool, out: Path, device: str, da
     place = _folder(out / figure)
     for name in wanted:
         epochs = mask_settings(name, None, quick).epochs
-        with resumable(place, name != wanted[-1]) as stop, epoch_log(f"{name}, masks", epochs) as bar:
+        with resumable(place, then or name != wanted[-1]) as stop, epoch_log(f"{name}, masks", epochs) as bar:
             made.append(
                 reproduce_masks(
                     *(name, open_data(name, data_dir), place, picked),
@@ -203,6 +211,7 @@ def _table2(
     out: Path,
     device: str,
     data_dir: Path | None,
+    then: bool,
 ) -> None:
     from time import monotonic
 
@@ -226,7 +235,7 @@ def _table2(
         for row in wanted:
             if (late() and trained) or row.done(store, out):
                 continue
-            trained, more = True, row is not wanted[-1]
+            trained, more = True, then or row is not wanted[-1]
             with resumable(out, more) as stop, epoch_log(f"QM9, {row.variant}", row.settings.epochs) as bar:
                 try:
                     row.run(*(store, out, picked), lambda epoch, metrics: bar(epoch) or stop.asked or late())
