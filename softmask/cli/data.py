@@ -158,7 +158,10 @@ def _table(found: dict[str, Any]) -> Table:
     if found["classes"] is not None:
         add("classes", f"{len(found['classes'])}: " + ", ".join(f"{c} ({n:,})" for c, n in found["classes"]))
     elif found["targets"]:
-        names = f": {', '.join(found['target_names'])}" if found["target_names"] else ""
+        named = found["target_names"] or []
+        if found["target_units"]:
+            named = [f"{name} ({unit})" for name, unit in zip(named, found["target_units"])]
+        names = f": {', '.join(named)}" if named else ""
         add("targets", f"{found['targets']:,}{names}")
     else:
         add("classes", "none: good for prediction, not for training")

@@ -12,6 +12,7 @@ import numpy as np
 from softmask.data.bonds import Bonds, UnmatchedError, match_bonds
 from softmask.data.cache import raw_folder
 from softmask.data.molecules import ELEMENTS, SUFFIX, Molecules, Progress, save_molecules
+from softmask.data.samples import SAMPLE
 from softmask.errors import DataError
 
 _INSTALL = "pip install 'softmask[qm9]'. For a first try without it there is the sample: qm9-sample"
@@ -35,6 +36,13 @@ TARGETS = {
     "Cv": ("cal/(mol K)", "Heatcapacity_Cv_cal_mol_K"),
 }
 """The targets in the order of ``y``: unit, and the column of the package's files. These are the paper's units."""
+
+
+def units(name: str | None, targets: Sequence[str]) -> list[str] | None:
+    """The units of targets of QM9 or its sample; ``None`` of those of another set."""
+    known = name in ("qm9", SAMPLE) and set(targets) <= set(TARGETS)
+    return [TARGETS[target][0] for target in targets] if known else None
+
 
 _NEEDED = ("Index", "SMILES", "N_atoms", "Elements", "XYZ_Ang", *(column for _, column in TARGETS.values()))
 

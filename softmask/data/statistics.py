@@ -7,6 +7,7 @@ import torch
 
 from softmask.data.catalog import KNOWN, Counts
 from softmask.data.features import Features
+from softmask.data.qm9 import units
 from softmask.data.store import GraphStore
 from softmask.errors import DataError
 
@@ -35,6 +36,8 @@ def statistics(store: GraphStore) -> dict[str, Any]:
         "classes": _classes(store),
         "targets": 0 if store.y is None or not store.y.is_floating_point() else store.y.size(1),
         "target_names": store.info.get("targets"),
+        # A table of one's own may have the name of the set, but knows no positions.
+        "target_units": None if store.pos is None else units(store.info.get("name"), store.info.get("targets") or ()),
         "node_labels": _distinct(store.node_label),
         "node_attributes": 0 if store.node_attr is None else store.node_attr.size(1),
         "positions": 0 if store.pos is None else store.pos.size(1),

@@ -281,7 +281,7 @@ def test_sample_by_name():
 
 def test_info_names_targets_and_licence():
     text = CliRunner().invoke(app, ["info", "qm9-sample"]).stdout
-    assert "12: mu, alpha, homo" in text
+    assert "12: mu (D), alpha (a0^3), homo (Ha)" in text
     assert "MIT License" in text
     assert "in 3 dimensions" in text
 
