@@ -80,7 +80,8 @@ def main() -> None:
             x, edges = x.bfloat16(), edges.bfloat16()
         return predict(model, store, x, edges)[0].double().squeeze(1) * scale
 
-    wide = row.settings.hidden * 128
+    # What multiplies the matrices of edges: for each of them a vector.
+    wide = row.settings.hidden * row.model(features).convs[0].edge_hidden
     ways: dict[str, Callable[[Tensor], int | None]] = {
         "float32": lambda t: None,
         "all products of TF32": lambda t: TF32,

@@ -146,7 +146,6 @@ def _build(inputs: Inputs, settings: "Settings", train_eps: bool) -> GIN:
         readout=settings.readout,
         dropout=settings.dropout,
         train_eps=train_eps,
-        # As its authors do on REDDIT. The scaled degree of a hub is so large that the running statistics of batch norm,
-        # which rare batches with the largest hubs dominate, are not those of most batches.
+        # As its authors do on REDDIT.
         constant=inputs.features is not None and inputs.features.kind == "scaled-degree",
     )

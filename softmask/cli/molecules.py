@@ -17,16 +17,15 @@ def one_number(loaded: Any) -> bool:
 
 def units(loaded: Any) -> list[str]:
     """The unit of each target; empty where it is not known."""
-    from softmask.data.qm9 import TARGETS
-    from softmask.data.samples import SAMPLE
+    from softmask.data import qm9
 
     trained = loaded.trained_
     if unit := trained.summary.get("unit"):
         return [str(unit)]
     # A table may have the name of a set and columns of the names of its targets, but elements are labels there.
-    ours = trained.summary.get("data") in ("qm9", SAMPLE) and trained.features.kind == "attributes"
-    known = TARGETS if ours else {}
-    return [known.get(name, ("",))[0] for name in trained.targets or [""] * trained.outputs]
+    ours = trained.features.kind == "attributes"
+    found = qm9.units(trained.summary.get("data"), trained.targets or ()) if ours else None
+    return found or [""] * trained.outputs
 
 
 def named_targets(loaded: Any, store: Any) -> list[str] | None:

@@ -37,14 +37,13 @@ TARGETS = {
 }
 """The targets in the order of ``y``: unit, and the column of the package's files. These are the paper's units."""
 
+_NEEDED = ("Index", "SMILES", "N_atoms", "Elements", "XYZ_Ang", *(column for _, column in TARGETS.values()))
+
 
 def units(name: str | None, targets: Sequence[str]) -> list[str] | None:
     """The units of targets of QM9 or its sample; ``None`` of those of another set."""
     known = name in ("qm9", SAMPLE) and set(targets) <= set(TARGETS)
     return [TARGETS[target][0] for target in targets] if known else None
-
-
-_NEEDED = ("Index", "SMILES", "N_atoms", "Elements", "XYZ_Ang", *(column for _, column in TARGETS.values()))
 
 
 class UnmatchedMoleculeWarning(UserWarning):

@@ -122,8 +122,8 @@ class Fleet:
             saves a fifth of the matrix products.
         pairs: where the nodes are in space, and which are bonded; the model then gets a
             :class:`~softmask.ops.pair_blocks.PairBlocks` as ``pos``.
-        compiles: whether the model is compiled on CUDA, which takes half a minute or more and makes a step two to three
-            times as fast. One whose attribute ``compiles`` is False never is. It is captured either way.
+        compiles: whether the model is compiled on CUDA, which takes a while and pays in long trainings. One whose
+            attribute ``compiles`` is False never is. It is captured either way.
 
     A model may bring a loss of its own. In training its ``forward`` may give ``(out, extra)``: the number `extra` is
     added to the mean loss of the batch, for the gradient and not in the record; slots without a graph, which have no

@@ -60,8 +60,8 @@ class GATConv(torch.nn.Module):
         x = self.lin(x).unflatten(-1, (self.heads, self.out_channels))
         # Scores go through an exponential: of half precision, 8 bits, their error would be the attention's.
         wide = x if x.dtype == torch.float64 else x.float()
-        # As a matrix product of every head: the sum of products, and the one over nodes in its gradient, the compiler
-        # would write itself, and of torch 2.11 and triton 3.6 it reads from a misaligned address.
+        # As a matrix product of every head. Of a sum of products the compiler (torch 2.11, triton 3.6) made a kernel of
+        # the gradient that read from a misaligned address on an H200.
         both = torch.cat([self.att_src, self.att_dst]).permute(1, 2, 0).to(wide.dtype)
         source, target = (wide.transpose(0, 1) @ both).unbind(dim=-1)
         return attention_sum(x, source.t(), target.t(), neighbours, itself=True).flatten(-2) + self.bias

@@ -288,8 +288,9 @@ def test_info_names_targets_and_licence():
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package of three small files, in place of the real one."""
+    """A package of three small files, in place of the real one, and no other QM9."""
     pytest.importorskip("rdkit")
+    monkeypatch.delenv("SOFTMASK_DATA", raising=False)
     folder = tmp_path / "qm9pack" / "data"
     folder.mkdir(parents=True)
     head, *lines = ROWS.read_text().splitlines(keepends=True)

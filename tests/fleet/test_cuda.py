@@ -177,7 +177,7 @@ def test_molecules_in_space_on_the_gpu():
 
     def run(device, precision):
         inputs = (lambda: row.model(features), lesson.store, features(store), replicas)
-        fleet = Fleet(*inputs, batch_size=16, device=device, precision=precision, **lesson.options)
+        fleet = Fleet(*inputs, batch_size=16, device=device, **lesson.options | {"precision": precision})
         return fleet.train(EPOCHS)
 
     on_cpu, on_gpu, half = run("cpu", "float32"), run("cuda", "float32"), run("cuda", "bf16")
