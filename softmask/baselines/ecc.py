@@ -54,7 +54,7 @@ class ECConv(torch.nn.Module):
         seen = from_sources(x, edges)
         weight = self.nn[:2](edges.attr.to(x.dtype))
         _, _, weights, bias = self.nn.parameters()
-        matrices = weights.t().reshape(self.edge_hidden, self.in_channels, self.out_channels)
+        matrices = weights.t().contiguous().reshape(self.edge_hidden, self.in_channels, self.out_channels)
         constant = bias.reshape(self.in_channels, self.out_channels)
         around = mixed_sum(weight, seen, matrices) + seen.sum(dim=1) @ constant
         out = self.lin(x) + around / edges.there.sum(dim=1).clamp(min=1).to(x.dtype).unsqueeze(-1)

@@ -51,7 +51,7 @@ def measure_ceilings(
     """
     cuda = device.type == "cuda"
     copied = _copy_bandwidth(device, copy_bytes or (2**30 if cuda else 2**28), seconds / 2)
-    _, compute, tf32 = resolve(precision, device)
+    compute, tf32 = resolve(precision, device)[1:3]
     with matmul_precision(tf32):
         rate = _matrix_rate(device, compute, matrix_size or (8192 if cuda else 1024), seconds / 2)
     return Ceilings(copied, rate, precision_name(precision, device), compute.itemsize, torch.get_num_threads())

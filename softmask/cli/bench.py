@@ -22,7 +22,10 @@ def bench(
     ] = None,
     device: options.Device = "auto",
     precision: Annotated[
-        str, typer.Option(help="Of the fleet: auto, float64, float32, tf32 or bf16. The usual way takes float32.")
+        str,
+        typer.Option(
+            help="Of the fleet: auto, float64, float32, tf32-gradients, tf32 or bf16. The usual way takes float32."
+        ),
     ] = "auto",
     seconds: Annotated[float, typer.Option(help="About how long each side of each set is measured.")] = 20.0,
     runs: Annotated[int, typer.Option(help="Cross validations side by side: 10 times as many replicas.", min=1)] = 1,

@@ -124,7 +124,8 @@ Seed = Annotated[int, typer.Option(help="Seed of weights, shuffles, dropout and 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 Precision = Annotated[
-    str, typer.Option(help="float32, tf32, bf16 or float64; auto is bf16 on CUDA and float32 on the CPU.")
+    str,
+    typer.Option(help="float32, tf32-gradients, tf32, bf16 or float64; auto is bf16 on CUDA and float32 on the CPU."),
 ]
 
 

@@ -182,8 +182,8 @@ def _evaluate(model: Module, part: Share, scores: _Scores) -> tuple[Tensor, Tens
 def _resolve(precision: Precision, device: torch.device) -> tuple[torch.dtype, bool]:
     if precision == "auto":
         precision = "tf32" if device.type == "cuda" else "float32"
-    dtype, compute, tf32 = resolve(precision, device)
-    if compute != dtype:
+    dtype, compute, tf32, tf32_gradients = resolve(precision, device)
+    if compute != dtype or tf32 != tf32_gradients:
         raise SettingError(
             f"data parallel training does not compute in {precision}; use auto, float64, float32 or tf32"
         )

@@ -109,8 +109,8 @@ class Fleet:
         loss: ``"cross_entropy"``, ``"mse"`` or ``"mae"``.
         adamw: decoupled weight decay.
         device: where to train; the store is moved there. ``"auto"`` is the GPU if there is one.
-        precision: of the arithmetic: ``"float64"``, ``"float32"``, ``"tf32"`` or ``"bf16"``; ``"auto"`` is bf16 on
-            CUDA and float32 on the CPU (see :func:`softmask.fleet.precision.resolve`).
+        precision: of the arithmetic: ``"float64"``, ``"float32"``, ``"tf32-gradients"``, ``"tf32"`` or ``"bf16"``;
+            ``"auto"`` is bf16 on CUDA and float32 on the CPU (see :func:`softmask.fleet.precision.resolve`).
         edge_x: what the edges carry, ``[edges, channels]`` in the order of the store's ``col``; the model then gets an
             :class:`~softmask.ops.edge_table.EdgeTable` as ``edge_attr``.
         merge: whether nodes that the model cannot tell apart are computed as one
@@ -153,7 +153,7 @@ class Fleet:
     ):
         check(store, x, replicas, batch_size, loss)
         self.device = pick_device(device)
-        dtype, compute, self.tf32 = resolve(precision, self.device)
+        dtype, compute, self.tf32, self.tf32_gradients = resolve(precision, self.device)
         self.replicas = list(replicas)
         self.given = store
         self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype, compute)
@@ -413,7 +413,7 @@ class Fleet:
         return bool(((since >= patience[1]) & torch.isfinite(score).any(dim=0)).all())
 
     def _identity(self, epochs: int, keep: str) -> str:
-        dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32)
+        dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32, self.tf32_gradients)
         inputs, model = self.graphs.inputs, f"{self.adam.decoupled} {self.model!r}"
         shape = (epochs, keep, self.train_plan.slots, [tuple(t.shape) for t in inputs], self.loss.__name__)
         more = f"{self.given.content_hash()} {self.graphs.store.num_nodes} {dtypes} {shape} {model}"
@@ -445,7 +445,8 @@ class Fleet:
         batch, y, buffers = self._run_prepare(crew)
         with torch.enable_grad():
             total, statistics, *sums = self._run_loss(crew, batch, y, buffers)
-        found = _differentiated(total, crew)
+        with matmul_precision(self.tf32_gradients):
+            found = _differentiated(total, crew)
         return found if crew.alone is None else [g.unsqueeze(0) for g in found], sums, statistics
 
     def _next_graphs(self) -> Tensor:

@@ -78,7 +78,7 @@ def train_in_waves(
     with torch.random.fork_rng(devices=[]):
         model = make_model()
     check_models([model])
-    shared, each = memory_needs(model, store, replicas, batch_size, resolve(precision, device)[1], device)
+    shared, each = memory_needs(model, store, replicas, batch_size, resolve(precision, device).compute, device)
     memory = free_memory(device) if memory is None else memory
     wave = min(int((_SHARE * memory - shared) // each), len(replicas))
     if wave < 1:

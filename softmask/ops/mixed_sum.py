@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from softmask.device import matmul_precision
 from softmask.ops.segments import side_by_side
 
 try:
@@ -23,8 +22,9 @@ def mixed_sum(a: Tensor, b: Tensor, matrices: Tensor) -> Tensor:
     The matrix of an edge is never formed: what stands in brackets, an outer product of every edge, is summed over the
     edges first, and the rest is one product of matrices. There are a few places, so that these sums, which are many
     times as large as the arguments, are what takes the time: on CUDA they are written once, and their gradient is read
-    once. For float32 arguments the product of matrices is there of TF32, which rounds what is multiplied to 10 bits, as
-    torch's convolutions do; it adds in float32.
+    once. For float32 arguments what is multiplied there is rounded to float16, whose 10 bits are those of TF32, and
+    added in float32; the gradients of a and b are of bfloat16, with 7 bits. What float16 cannot hold, a sum beyond
+    65504, becomes that.
 
     Args:
         a: ``[nodes, places, c]``, the mixture of each edge.
@@ -42,41 +42,65 @@ def mixed_sum(a: Tensor, b: Tensor, matrices: Tensor) -> Tensor:
 # The operators have all replicas in their first dimension.
 
 
-@torch.library.custom_op("softmask::mixed_sum", mutates_args=())
-def _mixed_sum(a: Tensor, b: Tensor, matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """The results, and the sums of outer products ``[replicas, nodes, c * m]``."""
+def _kept(a: Tensor) -> torch.dtype:
+    """The type of the sums."""
+    return torch.float16 if a.is_cuda and a.dtype == torch.float32 else a.dtype
+
+
+def _plain(a: Tensor, b: Tensor, matrices: Tensor) -> tuple[Tensor, Tensor]:
     sums = (a.transpose(2, 3) @ b).flatten(2)
     return sums @ matrices.flatten(1, 2), sums
 
 
-@torch.library.custom_op("softmask::mixed_sum_backward", mutates_args=())
-def _mixed_sum_backward(
+def _plain_backward(
     grad: Tensor, a: Tensor, b: Tensor, matrices: Tensor, sums: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     of_sums = (grad @ matrices.flatten(1, 2).mT).unflatten(2, (a.size(3), b.size(3)))
     return b @ of_sums.mT, a @ of_sums, (sums.mT @ grad).reshape(matrices.shape)
 
 
+@torch.library.custom_op("softmask::mixed_sum", mutates_args=())
+def _mixed_sum(a: Tensor, b: Tensor, matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """The results, and the sums of outer products ``[replicas, nodes, c * m]``."""
+    return _plain(a, b, matrices)
+
+
+@torch.library.custom_op("softmask::mixed_sum_backward", mutates_args=())
+def _mixed_sum_backward(
+    grad: Tensor, a: Tensor, b: Tensor, matrices: Tensor, sums: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _plain_backward(grad, a, b, matrices, sums)
+
+
 @_mixed_sum.register_kernel("cuda")
 def _(a, b, matrices):
-    sums = triton_outer.outer_sum(a.flatten(0, 1), b.flatten(0, 1)).flatten(1).unflatten(0, a.shape[:2])
-    with matmul_precision(tf32=True):
-        return torch.bmm(sums, matrices.flatten(1, 2)), sums
+    if a.dtype == torch.float64:
+        return _plain(a, b, matrices)
+    kept = _kept(a)
+    sums = triton_outer.outer_sum(a.flatten(0, 1), b.flatten(0, 1), kept).flatten(1).unflatten(0, a.shape[:2])
+    return torch.bmm(sums, matrices.flatten(1, 2).to(kept), out_dtype=a.dtype), sums
 
 
 @_mixed_sum_backward.register_kernel("cuda")
 def _(grad, a, b, matrices, sums):
-    with matmul_precision(tf32=True):
-        of_sums = torch.bmm(grad, matrices.flatten(1, 2).mT)
-        of_matrices = torch.bmm(sums.mT, grad).reshape(matrices.shape)
+    if a.dtype == torch.float64 or grad.numel() == 0:
+        return _plain_backward(grad, a, b, matrices, sums.to(a.dtype))
+    # Float16 has no room for gradients as small as they can be: the largest of each replica becomes 1.
+    largest = torch.linalg.vector_norm(grad, torch.inf, dim=(1, 2), keepdim=True)
+    largest = largest.clamp_(min=torch.finfo(grad.dtype).tiny)
+    scaled = torch.div(grad, largest, out=torch.empty_like(grad, dtype=sums.dtype))
+    of_matrices = torch.bmm(sums.mT, scaled, out_dtype=grad.dtype).mul_(largest)
+    # As many numbers as the sums, which are only on their way to those of the arguments.
+    of_sums = torch.bmm(grad.bfloat16(), matrices.flatten(1, 2).bfloat16().mT)
     flat = of_sums.reshape(-1, a.size(3), b.size(3))
     of_a, of_b = triton_outer.outer_sum_backward(flat, a.flatten(0, 1), b.flatten(0, 1))
-    return of_a.reshape(a.shape), of_b.reshape(b.shape), of_matrices
+    return of_a.reshape(a.shape), of_b.reshape(b.shape), of_matrices.reshape(matrices.shape)
 
 
 @_mixed_sum.register_fake
 def _(a, b, matrices):
-    return a.new_empty(*a.shape[:2], matrices.size(3)), a.new_empty(*a.shape[:2], a.size(3) * b.size(3))
+    sums = a.new_empty(*a.shape[:2], a.size(3) * b.size(3), dtype=_kept(a))
+    return a.new_empty(*a.shape[:2], matrices.size(3)), sums
 
 
 @_mixed_sum_backward.register_fake

@@ -20,7 +20,7 @@ SHAPES = [
     *[(2, 0, 2, 3, 4, 5), (1, 4, 0, 2, 3, 2), (1, 4, 2, 0, 3, 2), (0, 3, 2, 2, 3, 2)],
 ]
 # Of the kernels: bfloat16 in, bfloat16 out (which the interpreter cuts off instead of rounding); sums are float32.
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 # Nodes, places, m, n: more than a tile of entries, widths that are no power of two, one place, none, and no nodes.
 OUTER = [(3, 4, 128, 64), (2, 5, 70, 33), (4, 1, 3, 1), (2, 3, 1, 130), (2, 0, 4, 3), (0, 2, 4, 3)]
 
@@ -104,35 +104,53 @@ def outer(nodes, places, m, n, dtype):
 @pytest.mark.parametrize("shape", OUTER)
 def test_the_kernel_against_numpy(shape, dtype):
     a, b, _ = outer(*shape, dtype)
-    found, tolerance = kernel(a, b), TOLERANCE[dtype]
+    found, tolerance = kernel(a, b, dtype), TOLERANCE[dtype]
     assert found.dtype == dtype
     expected = np.einsum("vpm,vpn->vmn", *(t.cpu().double().numpy() for t in (a, b)))
     np.testing.assert_allclose(found.cpu().double().numpy(), expected, atol=tolerance, rtol=tolerance)
 
 
 @kernels
+def test_the_kernel_saturates():
+    a, b = torch.tensor([[[300.0, -300.0, 1.0]]], device=DEVICE), torch.tensor([[[300.0, 2.0]]], device=DEVICE)
+    found = kernel(a, b, torch.float16)
+    assert found.tolist() == [[[65504.0, 600.0], [-65504.0, -600.0], [300.0, 2.0]]]
+
+
+@kernels
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("of_grad", list(TOLERANCE))
 @pytest.mark.parametrize("shape", OUTER)
-def test_the_kernel_of_the_gradient_against_autograd(shape, dtype):
+def test_the_kernel_of_the_gradient_against_autograd(shape, of_grad, dtype):
+    """On a GPU float32 is multiplied as TF32."""
     a, b, grad = outer(*shape, dtype)
+    grad = grad.to(of_grad)
     wide = [t.double().requires_grad_() for t in (a, b)]
     expected = torch.autograd.grad(torch.einsum("vpm,vpn->vmn", *wide), wide, grad.double())
     for found, wanted in zip(kernel_backward(grad, a, b), expected):
         # Sums of up to 130 products: the error of a sum grows with the size of what is added.
-        tolerance = TOLERANCE[dtype] * max(1.0, wanted.abs().max().item() if wanted.numel() else 1.0)
+        tolerance = max(TOLERANCE[dtype], TOLERANCE[of_grad], 2e-3 if CUDA else 0.0)
+        tolerance *= max(1.0, wanted.abs().max().item() if wanted.numel() else 1.0)
         torch.testing.assert_close(found.double(), wanted, atol=tolerance, rtol=tolerance)
 
 
 @cuda
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-3), (torch.bfloat16, 3e-2)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-2), (torch.bfloat16, 3e-2)])
 def test_on_a_gpu(dtype, tolerance):
-    """The operator takes kernels and TF32 there, forward and backward, and two calls give the same bits."""
+    """The operator takes kernels and half precision there, and two calls give the same bits."""
     a, b, matrices, grad = values(2, 50, 4, 128, 64, 64, dtype=dtype)
     leaves = [t.requires_grad_() for t in (a, b, matrices)]
     wide = [t.detach().double().requires_grad_() for t in leaves]
-    out, expected = _mixed_sum(*leaves)[0], plain(*wide)
+    (out, sums), expected = _mixed_sum(*leaves), plain(*wide)
+    assert out.dtype == dtype
+    if dtype == torch.float32:
+        # Values have 10 bits, gradients fewer.
+        assert sums.dtype == torch.float16
+        torch.testing.assert_close(out.double(), expected, atol=1e-3 * expected.abs().max().item(), rtol=0)
     assert torch.equal(out, _mixed_sum(*leaves)[0])
     alone = mixed_sum(*(t[0] for t in leaves))
+    # Gradients may be as small as those of a mean over many graphs.
+    grad = grad * 1e-9
     found, wanted = (torch.autograd.grad(y, x, grad.to(y.dtype)) for y, x in ((out, leaves), (expected, wide)))
     for one, other in zip((out, alone, *found), (expected, expected[0], *wanted)):
         # An error of what is multiplied goes with the largest of what is added.
