@@ -51,7 +51,9 @@ def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = F
                 continue
             smg = table1_cells([name], [recipe["with_smg"]], quick)
             named = list(BASELINES) if part["systems"] == "all" else part["systems"]
-            found += [*smg, *(_cell(name, system, smg[0], quick) for system in named)]
+            protocol = part.get("protocol", recipe["protocol"])
+            found += [c for c in smg if c not in found]
+            found += [_cell(name, system, protocol, smg[0], quick) for system in named]
     # The cheap ones first: what trains one by one takes by far the longest.
     found.sort(key=lambda cell: ("fleet", "once", "one by one").index(way_of(cell.settings.model)))
     for what, wanted, known in (
@@ -63,7 +65,7 @@ def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = F
     return [c for c in found if (not sets or c.name in sets) and (not systems or c.variant in systems)]
 
 
-def _cell(name: str, system: str, smg: Cell, quick: bool) -> SystemCell:
+def _cell(name: str, system: str, protocol: str, smg: Cell, quick: bool) -> SystemCell:
     """The study of a baseline, over the folds of SMG-JK's first run."""
     recipe = _recipe()
     if system in recipe["settings_of_smg"]:
@@ -72,7 +74,7 @@ def _cell(name: str, system: str, smg: Cell, quick: bool) -> SystemCell:
         settings = baseline_settings(system, **recipe["settings"].get(system, {}).get(name, {}))
     if name in recipe["readout"].get(system, ()):
         settings = replace(settings, readout="mean")
-    cell = SystemCell(name, system, recipe["protocol"], smg.seed, 1, settings)
+    cell = SystemCell(name, system, protocol, smg.seed, 1, settings)
     if not quick:
         return cell
     small = recipe["quick"]
@@ -103,7 +105,7 @@ def markdown(out: Path) -> str:
     """The table, where it differs from the quoted figures, and what SMG-JK is worth: from the result files."""
     table = gather(out)
     recipe = _recipe()
-    order = [name for part in recipe["parts"] for name in part["sets"]]
+    order = list(dict.fromkeys(name for part in recipe["parts"] for name in part["sets"]))
     names = sorted({name for name, system in table if system != recipe["with_smg"]}, key=order.index)
     systems = [recipe["with_smg"], *BASELINES]
     lines = [
