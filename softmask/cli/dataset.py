@@ -130,6 +130,6 @@ def part_of(loaded: Any, store: "GraphStore", part: str | None) -> "np.ndarray":
     if split["graphs"] != len(store):
         raise SettingError(
             f"--part {part}: the model was trained on a part of {summary['data']} with {split['graphs']:,} graphs; "
-            f"{store.info.get('name', 'this set')} has {len(store):,}"
+            f"{store.info.get('name', 'this set')} has {len(store):,}. Leave --part out to take them all"
         )
     return np.sort(holdout(len(store), tuple(split["ratios"]), split["seed"])[names.index(part)])

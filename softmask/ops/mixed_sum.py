@@ -92,7 +92,7 @@ def _(grad, a, b, matrices, sums):
     of_matrices = torch.bmm(sums.mT, scaled, out_dtype=grad.dtype).mul_(largest)
     # As many numbers as the sums, which are only on their way to those of the arguments.
     of_sums = torch.bmm(grad.bfloat16(), matrices.flatten(1, 2).bfloat16().mT)
-    flat = of_sums.reshape(-1, a.size(3), b.size(3))
+    flat = of_sums.flatten(0, 1).unflatten(1, (a.size(3), b.size(3)))
     of_a, of_b = triton_outer.outer_sum_backward(flat, a.flatten(0, 1), b.flatten(0, 1))
     return of_a.reshape(a.shape), of_b.reshape(b.shape), of_matrices.reshape(matrices.shape)
 

@@ -18,6 +18,8 @@ from torch import Tensor
 _ENTRIES, _WARPS, _AHEAD = 4096, 4, 4
 # The tensor cores multiply matrices of at least so many rows and columns.
 _LEAST = 16
+# A program goes through so many places of a node without asking whether there are more.
+_UNROLLED = 8
 # The largest number of float16.
 _LARGEST = tl.constexpr(65504.0)
 
@@ -38,7 +40,7 @@ def outer_sum(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     if out.numel():
         width = triton.next_power_of_2(n)
         rows = max(min(_ENTRIES // width, triton.next_power_of_2(m)), 1)
-        abreast = triton.next_power_of_2(max(places, 1))
+        abreast = min(triton.next_power_of_2(max(places, 1)), _UNROLLED)
         _sums[(nodes,)](a, b, out, places, m, n, PLACES=abreast, ROWS=rows, WIDTH=width, num_warps=_WARPS)
     return out
 
@@ -74,13 +76,16 @@ def _sums(a, b, out, places, m, n, PLACES: tl.constexpr, ROWS: tl.constexpr, WID
     for begin in range(0, m, ROWS):
         i = begin + tl.arange(0, ROWS)
         total = tl.zeros([ROWS, WIDTH], dtype=tl.float32)
-        for place in tl.static_range(PLACES):
-            there = place < places
-            left = tl.load(a + (node * places + place) * m + i, (i < m) & there, 0).to(tl.float32)
-            right = tl.load(b + (node * places + place) * n + j, (j < n) & there, 0).to(tl.float32)
-            total += left[:, None] * right[None, :]
+        for first in range(0, places, PLACES):
+            for k in tl.static_range(PLACES):
+                place = first + k
+                there = place < places
+                left = tl.load(a + (node * places + place) * m + i, (i < m) & there, 0).to(tl.float32)
+                right = tl.load(b + (node * places + place) * n + j, (j < n) & there, 0).to(tl.float32)
+                total += left[:, None] * right[None, :]
         if out.dtype.element_ty == tl.float16:
-            total = tl.clamp(total, -_LARGEST, _LARGEST)
+            # What is no number must stay so: a training that has gone astray is known by it.
+            total = tl.clamp(total, -_LARGEST, _LARGEST, propagate_nan=tl.PropagateNan.ALL)
         inside = (i < m)[:, None] & (j < n)[None, :]
         tl.store(out + (node * m + i[:, None]) * n + j[None, :], total.to(out.dtype.element_ty), inside)
 

@@ -75,7 +75,7 @@ def test_what_is_refused(run, made, tmp_path):
         (["predict", model, molecules, "--smiles", "smiles"], "has no positions"),
         (["explain", model, molecules, "--smiles", "smiles", "--html", tmp_path / "a.html"], "has no positions"),
         (["predict", model, data, "--part", "tests"], "--part tests: use train, validation, test"),
-        (["predict", model, "qm9-sample", "--part", "test"], "with 80 graphs; qm9-sample has 1,000"),
+        (["predict", model, "qm9-sample", "--part", "test"], "qm9-sample has 1,000. Leave --part out"),
         (["predict", model, molecules, "--smiles", "smiles", "--part", "test"], "not for tables"),
         (["explain", model, data, "--atoms", tmp_path / "table.txt"], "a name that ends in .md"),
         (["reproduce", "figure3", "--minutes", "1"], "--epochs and --minutes belong to table2"),
