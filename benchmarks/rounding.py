@@ -8,6 +8,7 @@ Minutes on a CPU, on the molecules that come with the package. Writes results/be
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ TARGET, SEED = "U0", 0
 # Bits behind the point of a number, as bfloat16 and TF32 have them.
 HALF, TF32 = 7, 10
 
+Rounding = Callable[[Tensor], Tensor]
 
-def rounded(t: Tensor, bits: int) -> Tensor:
+
+def to_bits(t: Tensor, bits: int) -> Tensor:
     """Float32 numbers to the nearest of so many bits, ties to even."""
     drop = 23 - bits
     raw = t.contiguous().view(torch.int32)
@@ -39,19 +42,26 @@ def rounded(t: Tensor, bits: int) -> Tensor:
     return (raw & ~((1 << drop) - 1)).view(torch.float32)
 
 
-class Rounded(TorchFunctionMode):
-    """While active, the factors of products of matrices are rounded to as many bits as `bits` says of the first."""
+def to_float16(t: Tensor) -> Tensor:
+    """Float32 numbers to the nearest of float16, which has the bits of TF32, but fewer exponents."""
+    largest = torch.finfo(torch.float16).max
+    return t.clamp(-largest, largest).half().float()
 
-    def __init__(self, bits: Callable[[Tensor], int | None]):
+
+class Rounded(TorchFunctionMode):
+    """While active, the factors of products of matrices are rounded, of those alone whose first factor has `width`
+    columns if that is given.
+    """
+
+    def __init__(self, rounding: Rounding, width: int | None = None):
         super().__init__()
-        self.bits = bits
+        self.rounding, self.width = rounding, width
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Calls the function, on rounded factors if it is a product."""
-        if func in (F.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__):
-            bits = self.bits(args[0])
-            if bits is not None:
-                args = (rounded(args[0], bits), rounded(args[1], bits), *args[2:])
+        products = (F.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+        if func in products and self.width in (None, args[0].size(-1)):
+            args = (self.rounding(args[0]), self.rounding(args[1]), *args[2:])
         return func(*args, **(kwargs or {}))
 
 
@@ -82,16 +92,17 @@ def main() -> None:
 
     # What multiplies the matrices of edges: for each of them a vector.
     wide = row.settings.hidden * row.model(features).convs[0].edge_hidden
-    ways: dict[str, Callable[[Tensor], int | None]] = {
-        "float32": lambda t: None,
-        "all products of TF32": lambda t: TF32,
-        "products with edge matrices of TF32": lambda t: TF32 if t.size(-1) == wide else None,
-        "products with edge matrices of bfloat16": lambda t: HALF if t.size(-1) == wide else None,
+    ways: dict[str, tuple[Rounding, int | None]] = {
+        "float32": (lambda t: t, None),
+        "all products of TF32": (partial(to_bits, bits=TF32), None),
+        "products with edge matrices of TF32": (partial(to_bits, bits=TF32), wide),
+        "products with edge matrices of float16": (to_float16, wide),
+        "products with edge matrices of bfloat16": (partial(to_bits, bits=HALF), wide),
     }
     exact = energies(torch.float64)
     found = {"bfloat16": (energies(torch.float32, half=True) - exact).abs().mean().item()}
-    for name, bits in ways.items():
-        with Rounded(bits):
+    for name, way in ways.items():
+        with Rounded(*way):
             found[name] = (energies(torch.float32) - exact).abs().mean().item()
     path = Path("results/bench/rounding.json")
     record = {

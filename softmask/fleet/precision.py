@@ -31,6 +31,9 @@ def resolve(precision: Precision, device: torch.device) -> Arithmetic:
     ``auto`` is bf16 on CUDA and float32 on the CPU. With bf16, the parameters, the sums inside every product, the
     readout and the head stay in float32. ``tf32-gradients`` is float32 where values are computed, and TF32 where their
     gradients are: for targets that are large beside the error that is aimed at.
+
+    With float32, tf32-gradients and tf32, layers with edge features round on CUDA what they multiply with the matrices
+    of edges (:func:`softmask.ops.mixed_sum.mixed_sum`).
     """
     if precision == "auto":
         precision = "bf16" if device.type == "cuda" else "float32"
