@@ -54,6 +54,7 @@ class ECConv(torch.nn.Module):
         seen = from_sources(x, edges)
         weight = self.nn[:2](edges.attr.to(x.dtype))
         _, _, weights, bias = self.nn.parameters()
+        # Laid out once, for the values and for the gradients.
         matrices = weights.t().contiguous().reshape(self.edge_hidden, self.in_channels, self.out_channels)
         constant = bias.reshape(self.in_channels, self.out_channels)
         around = mixed_sum(weight, seen, matrices) + seen.sum(dim=1) @ constant

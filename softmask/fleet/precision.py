@@ -1,6 +1,6 @@
 """In which precision a fleet computes."""
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 
@@ -50,7 +50,6 @@ def resolve(precision: Precision, device: torch.device) -> Arithmetic:
 
 
 def precision_name(precision: Precision, device: torch.device) -> str:
-    """What ``auto`` means on this device; another precision is called what it is called."""
-    if precision != "auto":
-        return precision
-    return "bf16" if resolve(precision, device).compute == torch.bfloat16 else "float32"
+    """What a precision is on a device: the first of ``float64``, ``float32``, ... that means the same there."""
+    meant = resolve(precision, device)
+    return next(name for name in get_args(Precision) if name != "auto" and resolve(name, device) == meant)

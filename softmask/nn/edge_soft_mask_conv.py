@@ -83,6 +83,7 @@ class EdgeSoftMaskConv(torch.nn.Module):
         seen = from_sources(mask * x, edge_index)
         weight = self.nn[:2](edge_index.attr.to(x.dtype))
         _, _, weights, bias = self.nn.parameters()
+        # Laid out once, for the values and for the gradients.
         matrices = weights.t().contiguous().reshape(self.edge_hidden, self.in_channels, self.out_channels)
         constant = bias.reshape(self.in_channels, self.out_channels)
         around = mixed_sum(weight, seen, matrices) + seen.sum(dim=1) @ constant

@@ -85,11 +85,14 @@ def _(a, b, matrices):
 def _(grad, a, b, matrices, sums):
     if a.dtype == torch.float64 or grad.numel() == 0:
         return _plain_backward(grad, a, b, matrices, sums.to(a.dtype))
-    # Float16 has no room for gradients as small as they can be: the largest of each replica becomes 1.
-    largest = torch.linalg.vector_norm(grad, torch.inf, dim=(1, 2), keepdim=True)
-    largest = largest.clamp_(min=torch.finfo(grad.dtype).tiny)
-    scaled = torch.div(grad, largest, out=torch.empty_like(grad, dtype=sums.dtype))
-    of_matrices = torch.bmm(sums.mT, scaled, out_dtype=grad.dtype).mul_(largest)
+    if sums.dtype == grad.dtype:
+        of_matrices = torch.bmm(sums.mT, grad)
+    else:
+        # Float16 has no room for gradients as small as they can be: the largest of each replica becomes 1.
+        largest = torch.linalg.vector_norm(grad, torch.inf, dim=(1, 2), keepdim=True)
+        largest = largest.clamp_(min=torch.finfo(grad.dtype).tiny)
+        scaled = torch.div(grad, largest, out=torch.empty_like(grad, dtype=sums.dtype))
+        of_matrices = torch.bmm(sums.mT, scaled, out_dtype=grad.dtype).mul_(largest)
     # As many numbers as the sums, which are only on their way to those of the arguments.
     of_sums = torch.bmm(grad.bfloat16(), matrices.flatten(1, 2).bfloat16().mT)
     flat = of_sums.flatten(0, 1).unflatten(1, (a.size(3), b.size(3)))

@@ -46,20 +46,19 @@ def outer_sum(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def outer_sum_backward(grad: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of :func:`outer_sum` for a and b, in one pass over that of its result.
+    """The gradients of :func:`outer_sum` for a and b, in one pass over that of its result for every 16 places.
 
     They are products of matrices, which take a and b in the type of `grad` and add in float32.
     """
     grad, a, b = grad.contiguous(), a.contiguous(), b.contiguous()
     (nodes, places, m), n = a.shape, b.size(2)
     grad_a, grad_b = torch.empty_like(a), torch.empty_like(b)
-    if grad.numel() == 0:
+    if grad.numel() == 0 or places == 0:
         return grad_a.zero_(), grad_b.zero_()
     width = max(triton.next_power_of_2(n), _LEAST)
-    abreast = max(triton.next_power_of_2(places), _LEAST)
-    _gradients[(nodes,)](
+    _gradients[nodes, triton.cdiv(places, _LEAST)](
         *(grad, a, b, grad_a, grad_b, places, m, n),
-        PLACES=abreast,
+        PLACES=_LEAST,
         ROWS=_LEAST,
         WIDTH=width,
         num_warps=1,
@@ -94,9 +93,9 @@ def _sums(a, b, out, places, m, n, PLACES: tl.constexpr, ROWS: tl.constexpr, WID
 def _gradients(
     grad, a, b, grad_a, grad_b, places, m, n, PLACES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):  # fmt: skip
-    """A program has a node and goes along the rows of its matrix."""
+    """A program has some places of a node and goes along the rows of its matrix."""
     node = tl.program_id(0).to(tl.int64)
-    p, j = tl.arange(0, PLACES), tl.arange(0, WIDTH)
+    p, j = tl.program_id(1) * PLACES + tl.arange(0, PLACES), tl.arange(0, WIDTH)
     at_b = (node * places + p[:, None]) * n + j[None, :]
     in_b = (p < places)[:, None] & (j < n)[None, :]
     right = tl.load(b + at_b, in_b, 0).to(grad.dtype.element_ty)

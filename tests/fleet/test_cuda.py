@@ -92,8 +92,9 @@ def test_in_half_precision_a_replica_does_not_depend_on_its_company_either(store
     assert np.abs(alone.train_loss[0] - half.train_loss[1]).max() < 0.02
 
 
-def test_tf32_follows_float32(store, replicas, exact):
-    rounded = _train(store, replicas, "cuda", "tf32")
+@pytest.mark.parametrize("precision", ["tf32", "tf32-gradients"])
+def test_tf32_follows_float32(store, replicas, exact, precision):
+    rounded = _train(store, replicas, "cuda", precision)
     assert np.abs(rounded.train_loss - exact.train_loss).max() < 0.02
     assert np.abs(rounded.loss["test"] - exact.loss["test"]).max() < 0.02
 
