@@ -96,7 +96,8 @@ def _check_varied(data: str, store: "GraphStore") -> None:
 def _say(data: str, table: "MoleculeTable") -> None:
     for row in table.skipped:
         print(f"left out: {row}", file=sys.stderr)
-    out = f", {len(table.skipped)} rows left out" if table.skipped else ""
+    count = len(table.skipped)
+    out = f", {count} {'row' if count == 1 else 'rows'} left out" if count else ""
     decided = f"; {table.decided}" if table.decided else ""
     print(f"{data}: {table.store.num_graphs} molecules{out}{decided}", file=sys.stderr)
 
