@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from baselines.company import assert_each_learns_as_alone, replicas
 from baselines.test_pooling import CLOSE, numbers_kept, one_by_one, relu, weights
 from hypothesis import given
 from theory.graphs import EXACT, Numbers, examples, graphs
@@ -300,20 +301,8 @@ def fleet(replicas, **options):
     return Fleet(make, STORE, FEATURES(STORE), replicas, **{"batch_size": 8, "precision": "float64"} | options)
 
 
-def replicas():
-    parts = [np.random.default_rng(s).permutation(40) for s in range(3)]
-    # Of different sizes: the replicas take different numbers of steps, and have slots without a graph.
-    return [Replica(s, p[: 18 + 5 * s], {"test": p[32:]}, lr=1e-2 / (1 + s)) for s, p in enumerate(parts)]
-
-
 def test_a_replica_learns_the_same_whoever_trains_beside_it():
-    together = fleet(replicas()).train(3)
-    assert not together.troubles
-    for r, replica in enumerate(replicas()):
-        alone = fleet([replica]).train(3)
-        for name, t in alone.weights[0].items():
-            torch.testing.assert_close(t, together.weights[r][name], rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(alone.loss["test"][0], together.loss["test"][r], atol=1e-9)
+    together = assert_each_learns_as_alone(fleet)
     fresh = fleet(replicas()).stack
     for r in range(3):
         before = fresh.state(fresh.flat, r)
