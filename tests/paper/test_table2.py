@@ -288,5 +288,6 @@ def test_what_the_docs_say_of_rounding_is_in_its_file():
         ("bfloat16", "{:.2g} Ha away from its float64 result"),
         ("all products of TF32", "{:.2g} Ha if all products are of TF32"),
         ("products with edge matrices of TF32", "{:.2g} Ha if only those with the matrices of edges are"),
+        ("products with edge matrices of float16", "{:.2g} Ha if only those with the matrices of edges are"),
     ):
         assert said.format(found[way]) in text
