@@ -121,14 +121,13 @@ def gather(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
     for path in sorted((out / "table1").glob("*/*/*/result.json")):
         question, result = read_json(path.with_name("study.json")), read_json(path)
         key = question["data"], path.parents[1].name
-        row = table.setdefault(key, {"paper": [], "fair": [], "spans": [], "troubles": 0, "devices": set()})
+        row = table.setdefault(key, {"paper": [], "fair": [], "spans": [], "troubles": 0})
         for figure in ("paper", "fair"):
             if figure in result["figures"]:
                 row[figure] += result["figures"][figure]["scores"]
         begin = datetime.fromisoformat(question["provenance"]["date"]).timestamp()
-        row["spans"].append((begin, begin + result["device_s"]))
+        row["spans"].append((" and ".join(result["devices"]), begin, begin + result["device_s"]))
         row["troubles"] += len(result["troubles"])
-        row["devices"] |= set(result["devices"])
     columns = list(published()["table1"]["accuracy"]["SMG"])
     return dict(
         sorted(table.items(), key=lambda item: (columns.index(item[0][0]), list(row_names()).index(item[0][1])))
@@ -203,16 +202,17 @@ def summary(out: Path) -> str:
 
 def _time(table: dict[tuple[str, str], dict[str, Any]]) -> str:
     """A sentence on how long all studies took; where some ran at the same time, it is counted once."""
-    total, until = 0.0, 0.0
-    for begin, end in sorted(span for row in table.values() for span in row["spans"]):
-        total += max(0.0, end - max(begin, until))
-        until = max(until, end)
+    total: dict[str, float] = {}
+    until: dict[str, float] = {}
+    for device, begin, end in sorted(span for row in table.values() for span in row["spans"]):
+        total[device] = total.get(device, 0.0) + max(0.0, end - max(begin, until.get(device, 0.0)))
+        until[device] = max(until.get(device, 0.0), end)
     runs = sum(max(len(row["paper"]), len(row["fair"])) for row in table.values())
-    devices = " and ".join(sorted(set().union(*(row["devices"] for row in table.values()))))
+    times = " and ".join(f"{seconds / 60:.0f} minutes on one {device}" for device, seconds in total.items())
     cells_ = sum(variant in OURS for _, variant in table)
     return (
         f"These {cells_} of the paper's 30 cells and {len(table) - cells_} of our own, {runs} cross validations in all "
-        f"under one or both protocols, took {total / 60:.0f} minutes on one {devices}, compilation included."
+        f"under one or both protocols, took {times}, compilation included."
     )
 
 
