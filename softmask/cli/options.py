@@ -125,7 +125,10 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 Precision = Annotated[
     str,
-    typer.Option(help="float32, tf32-gradients, tf32, bf16 or float64; auto is bf16 on CUDA and float32 on the CPU."),
+    typer.Option(
+        help="float32, tf32-gradients (TF32 in the backward pass only), tf32, bf16 or float64; auto is bf16 on CUDA "
+        "and float32 on the CPU."
+    ),
 ]
 
 
