@@ -1,13 +1,14 @@
 # make demo   train on a built-in set, print a table, draw the masks
 # make test   run all tests
 # make lint   check format, style and types
+# make tables put the tables of results/ into README and docs
 # Each sets up its own virtual environment in .venv first.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint venv clean help
+.PHONY: demo test lint tables venv clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -37,6 +38,9 @@ lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+tables: venv
+	$(BIN)/python docs/fill.py
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,8 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -27,8 +25,3 @@ def test_reading_figures():
         f"({theirs['seconds']:.1f} s, {theirs['peak_bytes'] / 1e9:.1f} GB;",
     ):
         assert figure in README
-
-
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(((?!http)[^)#]+)\)", README))))
-def test_links_lead_somewhere(link):
-    assert (ROOT / link).exists()

@@ -159,11 +159,6 @@ def test_folds_that_are_not_the_same_are_not_compared(tmp_path):
         markdown(tmp_path)
 
 
-def test_the_table_under_results_is_made_from_the_studies_beside_it():
-    results = Path(__file__).parents[2] / "results"
-    assert (results / "baselines.md").read_text() == markdown(results)
-
-
 @pytest.mark.parametrize(
     ("other", "said"),
     [

@@ -1,6 +1,5 @@
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,15 +109,3 @@ def test_the_quick_form_on_real_sets(real_set, tmp_path):
     assert markdown(tmp_path).count("| GAT fails to fit REDDIT") == 1
     for path in plot(tmp_path):
         assert path.stat().st_size > 10_000
-
-
-def test_the_docs_show_what_the_result_files_say():
-    root = Path(__file__).parents[2]
-    docs = (root / "docs" / "reproduce.md").read_text()
-    if not gather(root / "results"):
-        assert "Figure 3 has not been run yet." in docs
-        return
-    assert (root / "results" / "figure3" / "claims.md").read_text() == markdown(root / "results")
-    assert markdown(root / "results") in docs
-    assert "../results/figure3/figure3.png" in docs
-    assert (root / "results" / "figure3" / "figure3.png").is_file()
