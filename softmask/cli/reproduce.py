@@ -189,7 +189,8 @@ def _masks(
                     *(name, open_data(name, data_dir), place, picked),
                     quick=quick,
                     on_epoch=lambda epoch, metrics: (
-                        bar(epoch, lambda: f"test accuracy {100 * metrics['test'].mean():.1f} %") or stop.asked
+                        bar(epoch, lambda: f"validation accuracy {100 * metrics['validation'].mean():.1f} %")
+                        or stop.asked
                     ),
                 )
             )

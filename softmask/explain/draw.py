@@ -31,6 +31,8 @@ Engine = Literal["neato", "sfdp"]
 # Marks may touch, as the picture sets their size itself. neato would put a small component into a ring of a larger one,
 # where it looks like a part of it; sfdp keeps components apart by itself.
 _LAYOUT = {"neato": {"overlap": "true", "pack": "20", "packmode": "graph"}, "sfdp": {"overlap": "scale"}}
+# The least distance of two nodes that is wide enough, by the length of an edge, and how often neato may try for it.
+_APART, _STARTS = 0.8, 8
 SFDP_ABOVE = 200  # nodes; neato's stress model grows with the square of their number
 
 
@@ -166,7 +168,10 @@ class _Marking:
 
 
 def layout(num_nodes: int, edges: np.ndarray, engine: Engine | None = None) -> np.ndarray:
-    """Places for nodes: ``[nodes, 2]``, by Graphviz: neato, or sfdp for graphs of more than 200 nodes."""
+    """Places for nodes: ``[nodes, 2]``, by Graphviz: neato, or sfdp for graphs of more than 200 nodes.
+
+    Where neato puts nodes upon each other, it tries again from other places, and the widest of its layouts is taken.
+    """
     if engine is None:
         engine = "neato" if num_nodes <= SFDP_ABOVE else "sfdp"
     if engine == "sfdp":
@@ -175,17 +180,34 @@ def layout(num_nodes: int, edges: np.ndarray, engine: Engine | None = None) -> n
         # complains about a library that the wheel of pygraphviz lacks and that nothing here needs.
         with _quiet():
             _graphviz(2, np.array([[0, 1]]), engine)
-    return _graphviz(num_nodes, edges, engine)
+    place = _graphviz(num_nodes, edges, engine)
+    for start in range(1, _STARTS if engine == "neato" else 0):
+        if (found := _closest(place, edges)) >= _APART:
+            break
+        other = _graphviz(num_nodes, edges, engine, start)
+        place = other if _closest(other, edges) > found else place
+    return place
 
 
-def _graphviz(num_nodes: int, edges: np.ndarray, engine: Engine) -> np.ndarray:
+def _closest(place: np.ndarray, edges: np.ndarray) -> float:
+    """How far the two closest nodes are from each other, by the length of the median edge."""
+    from scipy.spatial import cKDTree
+
+    if not len(edges):
+        return np.inf
+    lengths = np.linalg.norm(place[edges[:, 0]] - place[edges[:, 1]], axis=1)
+    nearest = cKDTree(place).query(place, k=2)[0][:, 1]
+    return float(nearest.min() / max(np.median(lengths), 1e-9))
+
+
+def _graphviz(num_nodes: int, edges: np.ndarray, engine: Engine, start: int | None = None) -> np.ndarray:
     try:
         import pygraphviz
     except ImportError:
         raise SoftmaskError("pictures need pygraphviz: pip install 'softmask[draw]'") from None
     graph = pygraphviz.AGraph(strict=True, directed=False)
     # Without a name a node needs no font.
-    graph.graph_attr.update(_LAYOUT[engine])
+    graph.graph_attr.update(_LAYOUT[engine] | ({} if start is None else {"start": str(start)}))
     graph.node_attr.update(shape="point", label="", width="0.1")
     graph.add_nodes_from(range(num_nodes))
     graph.add_edges_from(edges.tolist())

@@ -48,7 +48,8 @@ def rule(recipe: dict[str, Any], count: int) -> str:
     low, high = recipe["nodes"]
     return (
         f"of the graphs of the test part with {low} to {high} nodes and at most {recipe['edges']} edges, the first "
-        f"{count} in an order drawn by the seed, the classes taking turns; masks of the first model"
+        f"{count} in an order drawn by the seed, the classes taking turns; masks of the model that is best on the "
+        "validation part"
     )
 
 

@@ -52,12 +52,20 @@ def _heading(record: dict[str, Any]) -> str:
         "",
         f"SMG with {settings['layers']} layers, hidden {settings['hidden']}, {settings['epochs']} epochs, seeds "
         f"{', '.join(map(str, record['seeds']))}; masks on the {data['test_graphs']} graphs ({data['test_nodes']:,} "
-        f"nodes) of the test part.",
+        f"nodes) of the test part. The split: {data['split']}. {_epochs(record)}",
     ]
     if record["quick"]:
         lines += ["", "**The quick form: it shows that the recipe works; its numbers say nothing about the paper.**"]
     troubles = [t for model in record["models"] for t in model["troubles"]]
     return "\n".join([*lines, *(line for t in troubles for line in ("", f"Trouble: {t}."))])
+
+
+def _epochs(record: dict[str, Any]) -> str:
+    """Of which epoch the models are. Records of before there was a validation part have none."""
+    if any("epoch" not in model for model in record["models"]):
+        return "The models are those of the last epoch, and the one drawn is that of the first seed."
+    chosen = ", ".join(str(model["epoch"]) for model in record["models"])
+    return f"The models are those of epochs {chosen}, and the one drawn is that of seed {record['picture_seed']}."
 
 
 def _layers(record: dict[str, Any]) -> str:

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from softmask.data.catalog import open_data
 from softmask.data.synthetic import motif
 from softmask.errors import SettingError, SoftmaskError
-from softmask.explain import draw_masks
+from softmask.explain import draw, draw_masks
 from softmask.explain.draw import OUTLINES, caption, layout, masks_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -135,6 +136,16 @@ def test_layout_keeps_nodes_apart(graph):
     apart = np.linalg.norm(place[:, None] - place[None], axis=-1) + 1e9 * np.eye(len(place))
     length = np.linalg.norm(place[edges[:, 0]] - place[edges[:, 1]], axis=1).mean()
     assert apart.min() > 0.05 * length
+
+
+def test_nodes_that_neato_puts_upon_each_other_are_placed_again(real_set):
+    store = open_data(real_set("NCI1"))
+    for g, wider in ((2172, True), (120, False)):
+        edges = store[g].edge_index.t().numpy()
+        first, best = draw._graphviz(int(store.sizes[g]), edges, "neato"), layout(int(store.sizes[g]), edges)
+        assert draw._closest(best, edges) >= 0.8
+        assert (draw._closest(first, edges) < 0.8) == wider
+        assert np.array_equal(first, best) != wider
 
 
 def _tree(n, seed):

@@ -143,17 +143,39 @@ def test_pictures_of_an_older_record_go(store, small, tmp_path):
     assert other.exists()
 
 
-def test_masks_in_the_record_are_those_of_the_first_model(store, small, tmp_path, monkeypatch):
+def test_masks_in_the_record_are_those_of_the_best_model(store, small, tmp_path, monkeypatch):
     """All graphs of a part kept in the record say the same as the numbers over that part."""
     monkeypatch.setattr(figure4, "PICTURES", 6)
     record = reproduce_masks("NCI1", store, tmp_path, quick=True)
+    best = max(record["models"], key=lambda model: model["validation_accuracy"])
+    assert record["picture_seed"] == best["seed"]
     assert len(record["pictures"]) == record["data"]["test_graphs"] == 6
-    for k, layer in enumerate(record["models"][0]["layers"]):
+    for k, layer in enumerate(best["layers"]):
         masks = np.concatenate([picture["masks"][k] for picture in record["pictures"]])
         assert len(masks) == record["data"]["test_nodes"]
         assert masks.mean() == pytest.approx(layer["mean"], abs=1e-4)
     for picture in record["pictures"]:
         assert np.shape(picture["masks"]) == (3, int(store.sizes[picture["graph"]]))
+
+
+def test_a_validation_part_chooses_the_epoch(store, small, tmp_path, monkeypatch):
+    """The three parts are the whole set, and each graph is in one."""
+    seen, train = [], figure4._train
+
+    def spy(*args):
+        history = train(*args)
+        seen.append((args[4], args[5], history))
+        return history
+
+    monkeypatch.setattr(figure4, "_train", spy)
+    record = reproduce_masks("NCI1", store, tmp_path, quick=True)
+    ((training, validation, history),) = seen
+    parts = len(training) + len(validation) + record["data"]["test_graphs"]
+    assert parts == record["data"]["graphs"] == 30
+    assert not set(training) & set(validation)
+    for r, model in enumerate(record["models"]):
+        curve = history.metric["validation"][r]
+        assert model["validation_accuracy"] == curve.max() == curve[model["epoch"] - 1]
 
 
 def test_an_interrupted_training_goes_on_to_the_same_end(store, small, tmp_path):
