@@ -1,5 +1,6 @@
 """Fixtures for all tests: real sets, a cache folder of one's own, hypothesis' settings."""
 
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 import pytest
 from chromium import browser  # noqa: F401 (a fixture)
 from hypothesis import HealthCheck, settings
+
+# Some virtual machines announce AMX and cannot do it: a product of bf16 would end the process.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 with warnings.catch_warnings():
     # PyG calls torch.jit.script when it is imported, which torch says is deprecated.

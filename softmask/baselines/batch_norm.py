@@ -24,6 +24,7 @@ class MaskedBatchNorm(torch.nn.Module):
     Shapes:
         - **x:** ``[rows, channels]``
         - **real:** ``[rows, 1]``, whether a row counts; the others become zero
+        - **times:** ``[rows, 1]``, how often it does, if not once
         - **output:** ``[rows, channels]``
     """
 
@@ -45,15 +46,15 @@ class MaskedBatchNorm(torch.nn.Module):
             self.bias.zero_()
         self.running_mean, self.running_var = torch.zeros_like(self.weight), torch.ones_like(self.weight)
 
-    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+    def forward(self, x: Tensor, real: Tensor, times: Tensor | None = None) -> Tensor:
         """"""  # noqa: D419
         # Half precision has 8 bits: a mean over thousands of rows needs more.
         wide = x if x.dtype == torch.float64 else x.float()
         mean, var = self.running_mean, self.running_var
         if self.training:
-            count = real.sum().to(wide.dtype)
-            mean = torch.where(real, wide, 0).sum(dim=0) / count.clamp(min=1)
-            var = torch.where(real, wide - mean, 0).square().sum(dim=0) / count.clamp(min=1)
+            count = (real if times is None else torch.where(real, times, 0)).sum().to(wide.dtype)
+            mean = _sum(wide, real, times) / count.clamp(min=1)
+            var = _sum((wide - mean).square(), real, times) / count.clamp(min=1)
             share = self.momentum * (count > 0).to(wide.dtype)
             unbiased = var * count / (count - 1).clamp(min=1)
             self.running_mean = torch.lerp(self.running_mean, mean.detach(), share)
@@ -63,3 +64,7 @@ class MaskedBatchNorm(torch.nn.Module):
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.channels})"
+
+
+def _sum(x: Tensor, real: Tensor, times: Tensor | None) -> Tensor:
+    return torch.where(real, x if times is None else x * times, 0).sum(dim=0)

@@ -94,6 +94,9 @@ class ConvGNN(torch.nn.Module):
 
     full_precision = ("head",)
 
+    # Nodes meet in sums alone; their degrees are such sums, too.
+    sums_only = True
+
     def __init__(
         self,
         in_channels: int,

@@ -43,12 +43,12 @@ class GINConv(torch.nn.Module):
         self.lin_out = Linear(out_channels, out_channels, bias=False)
         self.norm_out = MaskedBatchNorm(out_channels)
 
-    def forward(self, x: Tensor, neighbours: Neighbours, real: Tensor) -> Tensor:
+    def forward(self, x: Tensor, neighbours: Neighbours, real: Tensor, times: Tensor | None = None) -> Tensor:
         """"""  # noqa: D419
         h = embed(x, self.lin_in)
         h = (1 + self.eps) * h + neighbour_sum(h, neighbours)
-        h = self.lin_out(self.norm_in(h, real).relu())
-        return self.norm_out(h, real).relu()
+        h = self.lin_out(self.norm_in(h, real, times).relu())
+        return self.norm_out(h, real, times).relu()
 
 
 class GIN(torch.nn.Module):
@@ -74,6 +74,8 @@ class GIN(torch.nn.Module):
 
     # What a fleet that computes in half precision leaves in float32.
     full_precision = ("predictions",)
+    # Nodes meet in sums over neighbours and over graphs, and in batch norms, which count a node as often as they do.
+    sums_only = True
 
     def __init__(
         self,
@@ -103,7 +105,9 @@ class GIN(torch.nn.Module):
     ) -> Tensor:
         """"""  # noqa: D419
         batch, batch_size = as_batch(batch, batch_size, x)
-        real = (as_segments(batch).graph >= 0).unsqueeze(-1)
+        segments = as_segments(batch)
+        real = (segments.graph >= 0).unsqueeze(-1)
+        times = None if segments.weight is None else segments.weight.unsqueeze(-1)
         neighbours = as_neighbours(edge_index, x.size(0))
         if self.constant:
             x = real.to(next(self.convs.parameters()).dtype)
@@ -115,7 +119,7 @@ class GIN(torch.nn.Module):
         for layer, (predict, dropout) in enumerate(zip(self.predictions, self.dropouts)):
             assert isinstance(predict, Linear)
             if layer:
-                x = self.convs[layer - 1](x, neighbours, real)
+                x = self.convs[layer - 1](x, neighbours, real, times)
             if x.is_floating_point():
                 score = predict(graph_sum(x, batch, batch_size).to(wide) * share)
             else:

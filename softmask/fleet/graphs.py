@@ -12,7 +12,7 @@ from softmask.fleet.levels import LevelledBatch, StoreLevels
 from softmask.fleet.order import by_degree
 from softmask.fleet.pairs import Layout, StorePairs
 from softmask.fleet.quotient import Quotient, quotient
-from softmask.nn import SoftMaskGNN
+from softmask.nn import GAT, SoftMaskGNN
 from softmask.ops.bitmaps import bitmaps
 
 # Measured on an H200: dense blocks win where at least this share of a graph's pairs of nodes are neighbours.
@@ -56,7 +56,8 @@ class Graphs:
         # Distances want float32, whatever the layers compute in.
         self.pairs = None if pairs is None else pairs.to(device, dtype)
         self.edges: StoreEdges | None = None
-        self.bitmaps = _bitmaps(self.store)
+        # Attention has no sums over bit matrices.
+        self.bitmaps = None if isinstance(model, GAT) else _bitmaps(self.store)
         self.levels: StoreLevels | None = None
         self.quotient = self._merged(edge_x is not None)
         if self.quotient is not None:

@@ -40,6 +40,8 @@ class GAT(torch.nn.Module):
 
     # What a fleet that computes in half precision leaves in float32.
     full_precision = ("head",)
+    # Nodes meet in sums alone: attention counts a neighbour as often as sums do.
+    sums_only = True
 
     def __init__(
         self,

@@ -28,7 +28,8 @@ def attention_sum(
         \mathbf{y}_v = \sum_{u \in \mathcal{N}(v) \setminus \{v\}} \alpha_{uv} \mathbf{x}_u, \qquad
         \alpha_{uv} = \mathrm{softmax}_u \, \mathrm{LeakyReLU}(s_u + t_v)
 
-    with multiplicity where an edge stands twice, and without self loops. A node without neighbours gets zero.
+    with multiplicity where an edge stands twice, and without self loops; each entry as often as its weight says, if the
+    graph has weights. A node without neighbours gets zero.
     There are gradients for ``x``, ``source`` and ``target``, of first order only.
 
     Args:
@@ -52,8 +53,8 @@ def attention_sum(
     if slope <= 0:
         raise ValueError(f"slope must be positive, got {slope}")
     n = neighbours
-    lists = (n.start, n.end, n.col, n.base, n.start_t, n.end_t, n.col_t, n.source, n.offset, n.hubs)
-    return _attention_sum(x, source, target, *lists, slope, itself)[0]
+    lists = (n.start, n.end, n.col, n.base, n.start_t, n.end_t, n.col_t, n.source, n.offset)
+    return _attention_sum(x, source, target, *lists, n.weight, n.weight_t, n.entry, n.hubs, slope, itself)[0]
 
 
 def _wide(x: Tensor) -> torch.dtype:
@@ -74,12 +75,16 @@ def _attention_sum(
     col_t: Tensor | None,
     listed: Tensor | None,
     offset: Tensor | None,
+    weight: Tensor | None,
+    weight_t: Tensor | None,
+    entry: Tensor | None,
     hubs: bool | None,
     slope: float,
     itself: bool,
 ) -> tuple[Tensor, Tensor]:
     """The sums, and the logarithm of each softmax's denominator ``[nodes, heads]``, of which the weights follow."""
-    return _plain(x, source, target, Neighbours(start, end, col, base, source=listed, offset=offset), slope, itself)
+    lists = Neighbours(start, end, col, base, source=listed, offset=offset, weight=weight, entry=entry)
+    return _plain(x, source, target, lists, slope, itself)
 
 
 @torch.library.custom_op("softmask::attention_sum_backward", mutates_args=())
@@ -98,12 +103,16 @@ def _attention_sum_backward(
     col_t: Tensor | None,
     listed: Tensor | None,
     offset: Tensor | None,
+    weight: Tensor | None,
+    weight_t: Tensor | None,
+    entry: Tensor | None,
     hubs: bool | None,
     slope: float,
     itself: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, source and target."""
     lists = Neighbours(start, end, col, base, start_t, end_t, col_t, source=listed, offset=offset)
+    lists = lists._replace(weight=weight, weight_t=weight_t, entry=entry)
     return _plain_backward(grad, x, source, target, log_total, lists, slope, itself)
 
 
@@ -114,6 +123,7 @@ def _plain(
     x, source, target = x.to(wide), source.to(wide), target.to(wide)
     col, offset, _ = neighbours.listed()
     degree, row = _rows(col, offset)
+    times = _times(neighbours, wide)
     score = F.leaky_relu(source[col] + target[row], slope)
     own = F.leaky_relu(source + target, slope)
     top = (
@@ -123,7 +133,7 @@ def _plain(
     )
     if itself:
         top = torch.maximum(top, own)
-    weight = (score - top[row]).exp()
+    weight = (score - top[row]).exp() * times
     total = _segment_sum(weight, degree)
     if itself:
         own = (own - top).exp()
@@ -158,6 +168,7 @@ def _plain_backward(
     col, offset, _ = neighbours.listed()
     degree, row = _rows(col, offset)
     weight, steepness = _weights(source[col] + target[row], log_total[row], slope)
+    weight = weight * _times(neighbours, wide)
     product = weight * _edge_products(grad, row, x, col)
     delta = _segment_sum(product, degree)
     if itself:
@@ -168,10 +179,11 @@ def _plain_backward(
     grad_target = _segment_sum(change, degree)
     grad_source = torch.zeros_like(grad_target).scatter_add_(0, col.unsqueeze(1).expand_as(change), change)
     # Weights in the order of the sources' rows, so that this is a sum over rows, too.
-    back, back_offset, _ = neighbours.transpose().listed()
+    turned = neighbours.transpose()
+    back, back_offset, _ = turned.listed()
     _, back_row = _rows(back, back_offset)
     weight, _ = _weights(source[back_row] + target[back], log_total[back], slope)
-    grad_x = _weighted_sum(grad, back, back_offset, weight)
+    grad_x = _weighted_sum(grad, back, back_offset, weight * _times(turned, wide))
     if itself:
         own_change = (own_product - own * delta) * own_steepness
         grad_target, grad_source = grad_target + own_change, grad_source + own_change
@@ -183,6 +195,13 @@ def _rows(col: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
     """How many neighbours each row of a list has, and the row of each neighbour."""
     degree = torch.diff(offset, append=offset.new_full((1,), col.numel()))
     return degree, torch.repeat_interleave(degree, output_size=col.numel())
+
+
+def _times(neighbours: Neighbours, dtype: torch.dtype) -> Tensor | float:
+    """How often each neighbour of a list counts, ``[edges, 1]``."""
+    if neighbours.weight is None:
+        return 1.0
+    return neighbours.weight[neighbours.listed()[2]].to(dtype).unsqueeze(-1)
 
 
 def _weights(score: Tensor, log_total: Tensor, slope: float) -> tuple[Tensor, Tensor]:
@@ -214,37 +233,25 @@ def _edge_products(a: Tensor, a_row: Tensor, b: Tensor, b_row: Tensor) -> Tensor
 
 
 @_attention_sum.register_kernel("cuda")
-def _(x, source, target, start, end, col, base, start_t, end_t, col_t, listed, offset, hubs, slope, itself):
+def _(
+    x, source, target, start, end, col, base, start_t, end_t, col_t, listed, offset, weight, weight_t, entry,
+    hubs, slope, itself,
+):  # fmt: skip
     if triton_attention is None:
-        return _plain(x, source, target, Neighbours(start, end, col, base), slope, itself)
-    return triton_attention.attend(x, source, target, start, end, col, base, slope, itself, hubs is not False)
+        return _plain(x, source, target, Neighbours(start, end, col, base, weight=weight), slope, itself)
+    return triton_attention.attend(x, source, target, start, end, col, base, weight, slope, itself, hubs is not False)
 
 
 @_attention_sum_backward.register_kernel("cuda")
 def _(
-    grad,
-    x,
-    source,
-    target,
-    log_total,
-    start,
-    end,
-    col,
-    base,
-    start_t,
-    end_t,
-    col_t,
-    listed,
-    offset,
-    hubs,
-    slope,
-    itself,
-):
+    grad, x, source, target, log_total, start, end, col, base, start_t, end_t, col_t, listed, offset, weight, weight_t,
+    entry, hubs, slope, itself,
+):  # fmt: skip
     if triton_attention is None:
-        lists = Neighbours(start, end, col, base, start_t, end_t, col_t)
+        lists = Neighbours(start, end, col, base, start_t, end_t, col_t, weight=weight, weight_t=weight_t)
         return _plain_backward(grad, x, source, target, log_total, lists, slope, itself)
-    rows = (start, end, col)
-    turned = rows if col_t is None else (start_t, end_t, col_t)
+    rows = (start, end, col, weight)
+    turned = (start, end, col, weight_t) if col_t is None else (start_t, end_t, col_t, None)
     scores = (source, target, log_total)
     return triton_attention.attend_backward(grad, x, *scores, rows, turned, base, slope, itself, hubs is not False)
 
@@ -267,7 +274,7 @@ def _setup_context(ctx, inputs, output):
 
 def _backward(ctx, grad, _):
     grads = _attention_sum_backward(grad, *ctx.saved_tensors, ctx.hubs, ctx.slope, ctx.itself)
-    return *grads, *[None] * 12
+    return *grads, *[None] * 15
 
 
 _attention_sum.register_autograd(_backward, setup_context=_setup_context)
@@ -288,7 +295,11 @@ def _beside(op, count, replicas, in_dims, args):
     values: list[Any] = [side_by_side(t, dim, replicas) for t, dim in zip(args[:count], in_dims)]
     nodes, dims = values[0].size(1), in_dims[count:]
     lists, of_replicas = (Neighbours(*t[:7])._replace(source=t[7], offset=t[8]) for t in (args[count:], dims))
+    weight, weight_t, entry, *options = args[count + 9 :]
+    if weight is not None and of_replicas.col is not None:
+        raise ValueError("the weights belong to the store and are shared by all replicas")
+    lists = lists._replace(weight=weight, weight_t=weight_t, entry=entry)
     flat = replicas_beside(lists, of_replicas, replicas, nodes)
     tensors = (t.reshape(replicas * nodes, *t.shape[2:]) for t in values)
-    out = op(*tensors, *flat[:7], flat.source, flat.offset, *args[count + 9 :])
+    out = op(*tensors, *flat[:7], flat.source, flat.offset, flat.weight, flat.weight_t, flat.entry, *options)
     return tuple(t.reshape(replicas, nodes, *t.shape[1:]) for t in out), (0,) * len(out)

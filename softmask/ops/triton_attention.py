@@ -15,7 +15,7 @@ from torch import Tensor
 
 from softmask.ops.triton_sums import _accumulator, _at_rows, _multiprocessors
 
-Rows = tuple[Tensor, Tensor, Tensor]
+Rows = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
 # What a launch computes: the sums, the gradient of the targets' scores, or those of x and of the sources' scores.
 _SUM, _TARGET, _SOURCE = 0, 1, 2
@@ -45,6 +45,7 @@ def attend(
     end: Tensor,
     col: Tensor,
     base: Tensor | None = None,
+    weight: Tensor | None = None,
     slope: float = 0.2,
     itself: bool = False,
     hubs: bool = True,
@@ -61,6 +62,7 @@ def attend(
         end: ``[nodes]``, where it ends.
         col: ``[edges]``, sources of the edges into a node.
         base: ``[nodes]``, added to the entries of ``col`` in a node's row.
+        weight: ``[edges]``, how often each entry of ``col`` counts; a node may then be its own neighbour.
         slope: of LeakyReLU below zero; positive.
         itself: every node is its own neighbour, once.
         hubs: whether long rows are expected. Right either way.
@@ -74,7 +76,7 @@ def attend(
     out = torch.empty_like(x)
     log_total = x.new_empty(x.shape[:2], dtype=_wide(x))
     tensors = (x, source, target, log_total, log_total, x, out, log_total)
-    _launch(_SUM, tensors, (start, end, col), base, slope, itself, hubs, config)
+    _launch(_SUM, tensors, (start, end, col, weight), base, slope, itself, hubs, config)
     return out, log_total
 
 
@@ -100,7 +102,7 @@ def attend_backward(
         source: likewise.
         target: likewise.
         log_total: the second result of :func:`attend`.
-        rows: start, end and col of the graph.
+        rows: start, end, col and weight of the graph.
         turned: the same of the graph with all edges turned round.
         base: as for :func:`attend`.
         slope: likewise.
@@ -135,7 +137,8 @@ def _launch(
     nodes, heads, channels = x.shape
     if nodes == 0 or heads == 0:
         return
-    start, end, col = (t.contiguous() for t in rows)
+    start, end, col = (t.contiguous() for t in rows[:3])
+    times = rows[3]
     config = config or AttentionConfig()
     width = max(triton.next_power_of_2(channels), 1)
     abreast = min(max(32 * config.warps * (16 // x.element_size()) // width, 1), 64)
@@ -145,9 +148,9 @@ def _launch(
     with torch.cuda.device_of(x):
         _attention_kernel[(hub_programs + triton.cdiv(nodes, abreast), heads)](
             *tensors, start, end, col, start if base is None else base.contiguous(),
-            nodes, hub_programs,
+            start if times is None else times.contiguous(), nodes, hub_programs,
             WHAT=what, HEADS=heads, CHANNELS=channels, SLOPE=slope, ITSELF=itself, BASE=base is not None,
-            ACC=_accumulator(x), WIDTH=width, ROWS=abreast, NEAR=config.near,
+            TIMES=times is not None, ACC=_accumulator(x), WIDTH=width, ROWS=abreast, NEAR=config.near,
             HUBS=hubs, HUB=config.hub, FAR=max(abreast * config.near, 16), SCAN=scan,
             num_warps=config.warps,
         )  # fmt: skip
@@ -155,11 +158,11 @@ def _launch(
 
 @triton.jit
 def _attention_kernel(
-    x, source, target, log_total, delta, grad, out, score_out, start, end, col, base,
+    x, source, target, log_total, delta, grad, out, score_out, start, end, col, base, times,
     nodes, hub_programs,
     WHAT: tl.constexpr, HEADS: tl.constexpr, CHANNELS: tl.constexpr, SLOPE: tl.constexpr, ITSELF: tl.constexpr,
-    BASE: tl.constexpr, ACC: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, NEAR: tl.constexpr,
-    HUBS: tl.constexpr, HUB: tl.constexpr, FAR: tl.constexpr, SCAN: tl.constexpr,
+    BASE: tl.constexpr, TIMES: tl.constexpr, ACC: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    NEAR: tl.constexpr, HUBS: tl.constexpr, HUB: tl.constexpr, FAR: tl.constexpr, SCAN: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     if HUBS and program < hub_programs:
@@ -170,23 +173,23 @@ def _attention_kernel(
             while hub < nodes:
                 one = hub + tl.arange(0, 1)
                 _some_rows(
-                    x, source, target, log_total, delta, grad, out, score_out, start, end, col, base, nodes, one,
-                    WHAT, HEADS, CHANNELS, SLOPE, ITSELF, BASE, ACC, WIDTH, FAR, False, HUB,
+                    x, source, target, log_total, delta, grad, out, score_out, start, end, col, base, times, nodes, one,
+                    WHAT, HEADS, CHANNELS, SLOPE, ITSELF, BASE, TIMES, ACC, WIDTH, FAR, False, HUB,
                 )  # fmt: skip
                 hub = tl.min(tl.where((degree > HUB) & (row > hub), row, nodes), 0)
     else:
         row = (program - hub_programs) * ROWS + tl.arange(0, ROWS)
         _some_rows(
-            x, source, target, log_total, delta, grad, out, score_out, start, end, col, base, nodes, row,
-            WHAT, HEADS, CHANNELS, SLOPE, ITSELF, BASE, ACC, WIDTH, NEAR, HUBS, HUB,
+            x, source, target, log_total, delta, grad, out, score_out, start, end, col, base, times, nodes, row,
+            WHAT, HEADS, CHANNELS, SLOPE, ITSELF, BASE, TIMES, ACC, WIDTH, NEAR, HUBS, HUB,
         )  # fmt: skip
 
 
 @triton.jit
 def _some_rows(
-    x, source, target, log_total, delta, grad, out, score_out, start, end, col, base, nodes, row,
+    x, source, target, log_total, delta, grad, out, score_out, start, end, col, base, times, nodes, row,
     WHAT: tl.constexpr, HEADS: tl.constexpr, CHANNELS: tl.constexpr, SLOPE: tl.constexpr, ITSELF: tl.constexpr,
-    BASE: tl.constexpr, ACC: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr,
+    BASE: tl.constexpr, TIMES: tl.constexpr, ACC: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr,
     LIGHT: tl.constexpr, HUB: tl.constexpr,
 ):  # fmt: skip
     """Works on some rows together, `STEP` neighbours of each at a time; with `LIGHT` hubs are left out."""
@@ -210,10 +213,12 @@ def _some_rows(
         total = tl.zeros_like(own)
         sums = tl.zeros([own.shape[0], WIDTH], ACC)
         for j in range(0, tl.max(count, 0), STEP):
-            place, there = _neighbours_at(col, row, first, degree, count, origin, j, HEADS, STEP)
+            place, there = _neighbours_at(col, row, first, degree, count, origin, j, TIMES, HEADS, STEP)
             score = _leaky(_scores(own, source, place, there, ACC), SLOPE)
             higher = tl.maximum(top, tl.max(score, 1))
             weight = tl.exp(score - higher[:, None])
+            if TIMES:
+                weight *= _counts(times, first, degree, count, j, STEP, ACC)
             shrink = tl.exp(top - higher)
             part = _at_places(x, place, there, channel, CHANNELS, ACC)
             sums = sums * shrink[:, None] + tl.sum(part * weight[:, :, None], 1)
@@ -231,10 +236,12 @@ def _some_rows(
         steep_mean = tl.zeros_like(own)  # the same with LeakyReLU's derivative
         steepness = tl.zeros_like(own)
         for j in range(0, tl.max(count, 0), STEP):
-            place, there = _neighbours_at(col, row, first, degree, count, origin, j, HEADS, STEP)
+            place, there = _neighbours_at(col, row, first, degree, count, origin, j, TIMES, HEADS, STEP)
             score = _scores(own, source, place, there, ACC)
             product = tl.sum(_at_places(x, place, there, channel, CHANNELS, ACC) * own_grad[:, None, :], 2)
             weight = tl.exp(_leaky(score, SLOPE) - own_total[:, None])
+            if TIMES:
+                weight *= _counts(times, first, degree, count, j, STEP, ACC)
             steep = weight * _steepness(score, SLOPE)
             mean += tl.sum(weight * product, 1)
             steep_mean += tl.sum(steep * product, 1)
@@ -247,10 +254,12 @@ def _some_rows(
         sums = tl.zeros_like(own_x)
         change = tl.zeros_like(own)
         for j in range(0, tl.max(count, 0), STEP):
-            place, there = _neighbours_at(col, row, first, degree, count, origin, j, HEADS, STEP)
+            place, there = _neighbours_at(col, row, first, degree, count, origin, j, TIMES, HEADS, STEP)
             score = _scores(own, target, place, there, ACC)
             total = tl.load(log_total + place, mask=there, other=0)
             weight = tl.exp(_leaky(score, SLOPE) - total)
+            if TIMES:
+                weight *= _counts(times, first, degree, count, j, STEP, ACC)
             part = _at_places(grad, place, there, channel, CHANNELS, ACC)
             product = tl.sum(part * own_x[:, None, :], 2) - tl.load(delta + place, mask=there, other=0)
             sums += tl.sum(part * weight[:, :, None], 1)
@@ -271,16 +280,28 @@ def _steepness(score, SLOPE: tl.constexpr):
 
 
 @triton.jit
-def _neighbours_at(col, row, first, degree, count, origin, j, HEADS: tl.constexpr, STEP: tl.constexpr):
+def _neighbours_at(
+    col, row, first, degree, count, origin, j, TIMES: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr
+):
     """Places of this head of the rows' neighbours from the j-th on, and which of them there are.
 
-    A row of more neighbours than its list has is its own last neighbour.
+    A row of more neighbours than its list has is its own last neighbour. In its list a row counts with weights only.
     """
     step = j + tl.arange(0, STEP)[None, :]
     listed = step < tl.minimum(degree, count)[:, None]
     node = origin[:, None] + tl.load(col + first[:, None] + step, mask=listed, other=0)
-    there = (step < count[:, None]) & ((node != row[:, None]) | (step == degree[:, None]))
+    there = step < count[:, None]
+    if not TIMES:
+        there &= (node != row[:, None]) | (step == degree[:, None])
     return tl.where(listed, node, row[:, None].to(tl.int64)) * HEADS + tl.program_id(1), there
+
+
+@triton.jit
+def _counts(times, first, degree, count, j, STEP: tl.constexpr, ACC: tl.constexpr):
+    """How often the rows' neighbours from the j-th on count; one that is not in the list, once."""
+    step = j + tl.arange(0, STEP)[None, :]
+    listed = step < tl.minimum(degree, count)[:, None]
+    return tl.load(times + first[:, None] + step, mask=listed, other=1).to(ACC)
 
 
 @triton.jit

@@ -44,6 +44,8 @@ def test_the_page_on_fleets_quotes_the_count_of_merged_nodes():
         share = row["classes"] / row["nodes"]
         assert (f"{name} {100 * share:.0f} %" in page) == (share <= 0.8)
         assert f"{100 * row['products']:.0f} % on {name}" in page
+        if name == "COLLAB":
+            assert f"left with {100 * row['entries'] / row['edges']:.0f} % of its edges there" in page
 
 
 def test_the_page_quotes_aims_and_profile():

@@ -10,14 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from softmask.baselines.batch_norm import MaskedBatchNorm
+from softmask.baselines.conv_gnn import ConvGNN, GCNConv, SAGEConv
+from softmask.baselines.gin import GIN
 from softmask.data import Features
 from softmask.data.networkx import from_networkx
 from softmask.data.tu import read_tu
 from softmask.errors import SettingError
 from softmask.fleet import Fleet, Replica
 from softmask.fleet.quotient import quotient, stable_colours
-from softmask.nn import SoftMaskGNN
-from softmask.ops import Neighbours, Segments, graph_sum, neighbour_sum
+from softmask.nn import GAT, SoftMaskGNN
+from softmask.ops import Neighbours, Segments, attention_sum, graph_sum, neighbour_sum
 
 EXAMPLES = settings(deadline=None, max_examples=40)
 
@@ -102,6 +105,49 @@ def test_the_model_says_the_same_of_the_quotient(graphs, multi_channel, jk, norm
         torch.testing.assert_close(other, one, rtol=1e-8, atol=1e-10)
 
 
+OTHERS = {
+    "gin": lambda channels: GIN(channels, 5, 3, 2, dropout=0.0),
+    "gin-eps": lambda channels: GIN(channels, 5, 2, 2, readout="mean", dropout=0.0, train_eps=True),
+    "gin, constant": lambda channels: GIN(channels, 5, 3, 2, dropout=0.0, constant=True),
+    "gcn": lambda channels: ConvGNN(channels, 5, 3, 2, GCNConv, dropout=0.0),
+    "sage": lambda channels: ConvGNN(channels, 5, 3, 2, SAGEConv, readout="mean", dropout=0.0),
+    "gat": lambda channels: GAT(channels, 6, 3, 2, heads=2, jk=True, dropout=0.0),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@settings(EXAMPLES, max_examples=15)
+@given(some_graphs())
+def test_so_do_other_models(name, graphs):
+    """In training, where batch norms look at all nodes of a batch."""
+    store = from_networkx(graphs)
+    x = torch.arange(store.num_nodes) % 2
+    made = quotient(store, x)
+    torch.manual_seed(0)
+    model = OTHERS[name](2).double().train()
+    found = []
+    for rows, of in ((x, as_input(store)), (made.x, as_input(store, made))):
+        out = model(rows, *of, store.num_graphs)
+        found.append((out, *torch.autograd.grad(out.square().sum(), list(model.parameters()))))
+        found[-1] += tuple(b.clone() for b in model.buffers())
+        for module in model.modules():
+            if isinstance(module, MaskedBatchNorm):
+                module.running_mean, module.running_var = torch.zeros_like(module.bias), torch.ones_like(module.bias)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-6, atol=1e-8)
+
+
+@EXAMPLES
+@given(some_graphs(), st.booleans())
+def test_attention_over_classes_has_the_right_gradients(graphs, itself):
+    store = from_networkx(graphs)
+    made = quotient(store, torch.zeros(store.num_nodes, dtype=torch.long))
+    neighbours, _ = as_input(store, made)
+    n = made.store.num_nodes
+    inputs = [torch.randn(n, 2, *size, dtype=torch.float64, requires_grad=True) for size in ((3,), (), ())]
+    assert torch.autograd.gradcheck(lambda *inputs: attention_sum(*inputs, neighbours, itself=itself), inputs)
+
+
 @EXAMPLES
 @given(some_graphs(), st.sampled_from([1, 4]))
 def test_sums_over_classes_have_the_right_gradients(graphs, channels):
@@ -115,12 +161,12 @@ def test_sums_over_classes_have_the_right_gradients(graphs, channels):
     assert torch.autograd.gradcheck(lambda x: graph_sum(x, segments, store.num_graphs), (x,))
 
 
-def trained(store, merge, precision="float64", epochs=8, batch_size=1000):
+def trained(store, merge, precision="float64", epochs=8, batch_size=1000, model=None):
     features = Features.of(store)
     ids = np.random.default_rng(0).permutation(store.num_graphs)
     replicas = [Replica(s, ids[5 * s : -20], {"test": ids[-20:]}, lr=5e-3) for s in range(3)]
     fleet = Fleet(
-        lambda: SoftMaskGNN(features.channels, 8, 2, len(store.info["classes"]), jk=True, dropout=0.0),
+        model or (lambda: SoftMaskGNN(features.channels, 8, 2, len(store.info["classes"]), jk=True, dropout=0.0)),
         *(store, features(store), replicas),
         **{"batch_size": batch_size, "precision": precision, "merge": merge},
     )
@@ -128,10 +174,13 @@ def trained(store, merge, precision="float64", epochs=8, batch_size=1000):
 
 
 @pytest.mark.real
-def test_a_fleet_learns_the_same(real_set):
+@pytest.mark.parametrize("model", [None, "gin", "gat"])
+def test_a_fleet_learns_the_same(model, real_set):
     """With all graphs in one batch and without dropout, whose key is the place in the batch."""
-    store = read_tu(real_set("IMDB-MULTI")).select(np.arange(0, 1500, 15))
-    (_, plain), (fleet, merged) = trained(store, False), trained(store, None)
+    store = read_tu(real_set("IMDB-BINARY")).select(np.arange(0, 1000, 10))
+    channels = Features.of(store).channels
+    made = None if model is None else lambda: OTHERS[model](channels)
+    (_, plain), (fleet, merged) = (trained(store, merge, model=made) for merge in (False, None))
     assert fleet.graphs.store.num_nodes < 0.5 * store.num_nodes
     for name in ("train_loss", "train_metric"):
         np.testing.assert_allclose(getattr(merged, name), getattr(plain, name), rtol=1e-9)

@@ -114,7 +114,7 @@ def test_a_second_derivative_is_refused():
 def test_opcheck(directed, itself):
     _, neighbours = example(directed)
     inputs = inputs_of(Numbers(1), 5)
-    lists = (*neighbours[:7], None, None, None, 0.2, itself)
+    lists = (*neighbours[:7], *[None] * 6, 0.2, itself)
     torch.library.opcheck(torch.ops.softmask.attention_sum.default, (*inputs, *lists))
     inputs = [t.detach() for t in inputs]
     log_total = torch.ops.softmask.attention_sum(*inputs, *lists)[1]
@@ -128,7 +128,7 @@ def test_opcheck_with_other_strides(edges):
     lists = as_neighbours(torch.tensor([[0, 1, 2], [1, 2, 0]])[:, :edges], 3)
     x, source, target = (t.detach() for t in inputs_of(Numbers(0), 3))
     strided = [t.transpose(0, -1).contiguous().transpose(0, -1) for t in (x, source, target)]
-    args = (*strided, *lists[:7], None, None, None, 0.2, True)
+    args = (*strided, *lists[:7], *[None] * 6, 0.2, True)
     torch.library.opcheck(torch.ops.softmask.attention_sum.default, args)
 
 

@@ -2,6 +2,7 @@
 interpreter, in a process of their own, as in `test_triton_sums`.
 """
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from interpreter import CUDA, DEVICE, INTERPRETED, cuda, kernels, outside, run_in_the_interpreter
 from theory.graphs import Graphs, graphs
 
+from softmask.data.networkx import from_networkx
+from softmask.fleet.quotient import quotient
 from softmask.ops import Neighbours, as_neighbours, attention_sum
 
 triton = pytest.importorskip("triton", reason="triton is not installed")
@@ -43,13 +46,19 @@ def values(nodes, heads, channels, dtype, score_dtype, seed=0):
     return [t.to(DEVICE, kind) for t, kind in zip(drawn, types)]
 
 
+def both_ways(neighbours):
+    """The rows of a graph, and of the graph with all edges turned round."""
+    rows = (*neighbours[:3], neighbours.weight)
+    turned = (*neighbours[:3], neighbours.weight_t) if neighbours.col_t is None else (*neighbours[4:7], None)
+    return rows, turned
+
+
 def computed(x, source, target, grad, neighbours, **options):
     """The result and the gradients by the kernels; NaN wherever they do not write."""
-    rows = neighbours[:3]
-    turned = neighbours[4:7] if neighbours.col_t is not None else rows
+    rows, turned = both_ways(neighbours)
     torch.use_deterministic_algorithms(True)  # fills new tensors with NaN
     try:
-        out, log_total = attend(x, source, target, *rows, neighbours.base, **options)
+        out, log_total = attend(x, source, target, *rows[:3], neighbours.base, rows[3], **options)
         assert torch.isfinite(log_total).all()
         base = neighbours.base
         return out, *attend_backward(grad, x, source, target, log_total, rows, turned, base, **options)
@@ -133,6 +142,24 @@ def test_rows_of_a_store_and_padding():
 
 
 @kernels
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("hub", [2, 32])
+def test_entries_that_count_several_times(dtype, hub):
+    """The quotients of a star, a clique and a tree: classes that are their own neighbours, and others."""
+    store = from_networkx([nx.star_graph(5), nx.complete_graph(4), nx.random_labeled_tree(12, seed=0)])
+    made = quotient(store, torch.zeros(store.num_nodes, dtype=torch.long))
+    rows = made.store.to(DEVICE)
+    base = rows.node_ptr[:-1][rows.batch]
+    weights = {"weight": made.weight.double().to(DEVICE), "weight_t": made.weight_t.double().to(DEVICE)}
+    neighbours = Neighbours(rows.row_ptr[:-1], rows.row_ptr[1:], rows.col, base, **weights)
+    assert (made.weight > 1).any()
+    for itself in (False, True):
+        inputs = values(rows.num_nodes, 2, 5, dtype, dtype)
+        results = computed(*inputs, neighbours, itself=itself, config=AttentionConfig(hub=hub))
+        assert_equal(results, definition(*inputs, neighbours, itself), TOLERANCE[dtype])
+
+
+@kernels
 def test_strided_input():
     neighbours = as_neighbours(star(5).edge_index.to(DEVICE), 6)
     x, source, target, grad = values(6, 2, 4, torch.float64, torch.float64)
@@ -161,7 +188,7 @@ def test_a_replica_that_diverges_touches_no_other():
     x, source, target, grad = inputs
     out, log_total = attend(x, source, target, *neighbours[:3], itself=True)
     assert torch.isnan(out[:2]).all()
-    results = out, *attend_backward(grad, x, source, target, log_total, neighbours[:3], neighbours[4:7], itself=True)
+    results = out, *attend_backward(grad, x, source, target, log_total, *both_ways(neighbours), itself=True)
     assert all(torch.equal(a[2:], b[2:]) for a, b in zip(results, expected))
 
 
@@ -192,8 +219,8 @@ def test_capture_and_equal_bits_from_run_to_run():
 
     def run():
         x, source, target, grad = inputs
-        rows, turned = neighbours[:3], neighbours[4:7]
-        out, log_total = attend(x, source, target, *rows, itself=True)
+        rows, turned = both_ways(neighbours)
+        out, log_total = attend(x, source, target, *rows[:3], itself=True)
         return out, *attend_backward(grad, x, source, target, log_total, rows, turned, itself=True)
 
     run()
