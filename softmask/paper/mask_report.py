@@ -30,7 +30,10 @@ def summary(records: Sequence[dict[str, Any]]) -> str:
             *(f"{len(r['claims']) - len(unmet)} of {len(r['claims'])}", "; ".join(unmet) or "none"),
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", "Numbers by layer, first to last, are means over test graphs and seeds."])
+    lines += ["", "Numbers by layer, first to last, are means over test graphs and seeds."]
+    if older := [r["set"] for r in records if not _has_epochs(r)]:
+        lines[-1] += f" {', '.join(older)}: of the last epoch, made before a validation part chose it."
+    return "\n".join(lines)
 
 
 def _by_layer(record: dict[str, Any], what: str) -> str:
@@ -60,9 +63,13 @@ def _heading(record: dict[str, Any]) -> str:
     return "\n".join([*lines, *(line for t in troubles for line in ("", f"Trouble: {t}."))])
 
 
+def _has_epochs(record: dict[str, Any]) -> bool:
+    """Whether a validation part chose the epochs, which it did not in the first records."""
+    return all("epoch" in model for model in record["models"])
+
+
 def _epochs(record: dict[str, Any]) -> str:
-    """Of which epoch the models are. Records of before there was a validation part have none."""
-    if any("epoch" not in model for model in record["models"]):
+    if not _has_epochs(record):
         return "The models are those of the last epoch, and the one drawn is that of the first seed."
     chosen = ", ".join(str(model["epoch"]) for model in record["models"])
     return f"The models are those of epochs {chosen}, and the one drawn is that of seed {record['picture_seed']}."

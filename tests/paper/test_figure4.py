@@ -286,6 +286,11 @@ def test_markdown_shows_numbers_and_verdicts(store, small, tmp_path):
     means = [np.mean([model["layers"][k]["degree"]["mean"] for model in record["models"]]) for k in range(3)]
     assert f"| {', '.join(f'{mean:.2f}' for mean in means)} |" in summary([record])
     assert text.startswith(summary([record]))
+    chosen = ", ".join(str(model["epoch"]) for model in record["models"])
+    assert f"of epochs {chosen}, and the one drawn is that of seed {record['picture_seed']}." in text
+    assert "last epoch" not in text
+    older = record | {"models": [{k: v for k, v in model.items() if k != "epoch"} for model in record["models"]]}
+    assert "NCI1: of the last epoch" in summary([older])
     assert "The quick form" in text
     assert "correlation with distance to hub" not in text
     assert "nan" not in text.lower()
