@@ -102,6 +102,9 @@ def _table1(
     for cell in wanted:
         if cell.name not in stores:
             stores = {cell.name: open_data(cell.name, data_dir)}
+        if (tuning := cell.tuning(stores[cell.name], out)) is not None:
+            print(f"{cell.name}, {cell.variant}, its settings: {tuning.folder}", file=sys.stderr)
+            run_study(tuning, "local", None, device, fresh=False, tensorboard=False, more=True)
         study = cell.study(stores[cell.name], out)
         print(f"{cell.name}, {cell.variant}: {study.folder}", file=sys.stderr)
         run_study(study, "local", None, device, fresh=False, tensorboard=False, more=then or cell is not wanted[-1])
