@@ -77,7 +77,7 @@ def markdown(out: Path) -> str:
             there = table[OURS[variant]][target]
             if variant in found:
                 here = found[variant]["test_mae"][target]
-                cells.append(_short(here))
+                cells.append(_measured(here))
                 reached += here <= there
                 if here > there:
                     missed.setdefault(OURS[variant], []).append(f"{target} (+{here / there - 1:.0%})")
@@ -86,7 +86,7 @@ def markdown(out: Path) -> str:
         others = [table[other][target] for other in OTHERS]
         if GEOMETRIC in found:
             here = found[GEOMETRIC]["test_mae"][target]
-            cells.append(_short(here))
+            cells.append(_measured(here))
             best = min(best, here)
             # First of the whole table: of all that the paper prints.
             beyond += here <= min(row[target] for row in table.values())
@@ -143,6 +143,11 @@ def _about(record: dict[str, Any], beyond: int, targets: int) -> str:
         "fitted on the training part alone; that leaves errors and their units as they are."
         + (f" With nothing learned beside it, the errors would be: {without}." if without else "")
     )
+
+
+def _measured(value: float) -> str:
+    """Three digits, the last ones too if they are zero."""
+    return f"{value:#.3g}".rstrip(".")
 
 
 def _short(value: Any) -> str:

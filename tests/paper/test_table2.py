@@ -112,7 +112,7 @@ def test_the_geometric_row_alone(tmp_path):
     text = markdown(tmp_path)
     assert "figures are at or below the paper's" not in text
     # Of the paper's rows, which were not run, the paper's own figures stand before it.
-    assert f"| U0, Ha | 0.0248 | 0.0212 | {record['test_mae']['U0']:.3g} |" in text
+    assert f"| U0, Ha | 0.0248 | 0.0212 | {record['test_mae']['U0']:#.3g} |" in text
     assert "Not run yet: SMG-JK, M-SMG-JK." in text
     assert "Made on qm9-sample" in text
     alone = record["constant_mae"]
