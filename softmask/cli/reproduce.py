@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,7 +48,8 @@ def reproduce(
 ) -> None:
     """Regenerate what the paper shows.
 
-    [b]table1[/b]: accuracies of SMG, SMG-JK and M-SMG-JK on the ten TU sets.
+    [b]table1[/b]: accuracies of SMG, SMG-JK and M-SMG-JK on the ten TU sets, and of rows of our own; the paper's alone
+    with --variant smg --variant smg-jk --variant m-smg-jk.
     [b]baselines[/b]: the other systems of that table, measured by the same study.
     [b]table2[/b]: errors on QM9, and of a geometric variant that is not the paper's.
     [b]figure3[/b]: how well GAT and SMG fit their training parts.
@@ -65,7 +67,9 @@ def reproduce(
     [b]Example:[/b] softmask reproduce table2 --variant geometric --minutes 20
     """
     if what not in _WHAT:
-        raise SettingError(f"there is no recipe {what!r}; there is {', '.join(_WHAT)}")
+        close = get_close_matches(what.lower(), _WHAT, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(_WHAT)}"
+        raise SettingError(f"there is no recipe {what!r}; {hint}")
     if variants and what not in ("table1", "table2"):
         raise SettingError("--variant belongs to table1 and table2")
     if systems and what != "baselines":
@@ -95,20 +99,27 @@ def _table1(
 ) -> None:
     from softmask.cli.study import run_study
     from softmask.data.catalog import open_data
-    from softmask.paper.table1 import cells, markdown
+    from softmask.paper.table1 import cells, gather
+    from softmask.paper.table1_report import markdown
 
     stores: dict[str, Any] = {}
     wanted = cells(sets, variants, quick)
-    for cell in wanted:
-        if cell.name not in stores:
-            stores = {cell.name: open_data(cell.name, data_dir)}
-        if (tuning := cell.tuning(stores[cell.name], out)) is not None:
-            print(f"{cell.name}, {cell.variant}, its settings: {tuning.folder}", file=sys.stderr)
-            run_study(tuning, "local", None, device, fresh=False, tensorboard=False, more=True)
-        study = cell.study(stores[cell.name], out)
-        print(f"{cell.name}, {cell.variant}: {study.folder}", file=sys.stderr)
-        run_study(study, "local", None, device, fresh=False, tensorboard=False, more=then or cell is not wanted[-1])
-    _tell(markdown(out), out / "table1.md")
+    _find_all((cell.name for cell in wanted), data_dir)
+    _folder(out / "table1")
+    try:
+        for cell in wanted:
+            if cell.name not in stores:
+                stores = {cell.name: open_data(cell.name, data_dir)}
+            if (tuning := cell.tuning(stores[cell.name], out)) is not None:
+                print(f"{cell.name}, {cell.variant}, its settings: {tuning.folder}", file=sys.stderr)
+                run_study(tuning, "local", None, device, fresh=False, tensorboard=False, more=True)
+            study = cell.study(stores[cell.name], out)
+            print(f"{cell.name}, {cell.variant}: {study.folder}", file=sys.stderr)
+            run_study(study, "local", None, device, fresh=False, tensorboard=False, more=then or cell is not wanted[-1])
+    finally:
+        # Also of what there is when it was interrupted.
+        if gather(out):
+            _tell(markdown(out), out / "table1.md")
 
 
 def _baselines(
@@ -121,6 +132,8 @@ def _baselines(
 
     stores: dict[str, Any] = {}
     wanted = cells(sets, systems, quick)
+    _find_all((cell.name for cell in wanted), data_dir)
+    _folder(out / "baselines")
     for cell in wanted:
         if cell.name not in stores:
             stores = {cell.name: open_data(cell.name, data_dir)}

@@ -25,22 +25,30 @@ def _made_up(ends, name="REDDIT-BINARY"):
     made = {}
     for model, end in zip(MODELS, ends):
         curves = np.linspace(0.5, end, 40)[None, :].repeat(2, axis=0)
-        curves[:, -4:] = end
+        curves[:, -8:] = end
         made[model] = {"train_accuracy": curves.tolist(), "largest_class": 0.5}
     return {name: made}
 
 
 def test_the_claims_are_answered_by_the_ends_of_the_curves():
-    held = {claim: holds for claim, _, holds, _ in claims(_made_up((0.6, 0.8, 0.9, 0.95)))}
-    assert list(held.values()) == [True, True, True]
-    held = {claim: holds for claim, _, holds, _ in claims(_made_up((0.9, 0.8, 0.7, 0.95)))}
-    assert list(held.values()) == [False, False, False]
+    def answers(*made_up):
+        return [answer for _, _, answer, _ in claims(_made_up(*made_up))]
+
+    assert answers((0.6, 0.8, 0.9, 0.95)) == ["yes", "yes", "yes"]
+    assert answers((0.9, 0.8, 0.7, 0.95)) == ["no", "no", "no"]
+    # Within a point nothing is better.
+    assert answers((0.895, 0.895, 0.9, 0.95), "NCI1") == ["about equal", "about equal"]
     # On COLLAB the paper says that one layer does as well.
-    assert [c[2] for c in claims(_made_up((0.6, 0.8, 0.9, 0.95), "COLLAB"))] == [True, False]
-    assert [c[2] for c in claims(_made_up((0.6, 0.895, 0.9, 0.95), "COLLAB"))] == [True, True]
+    assert answers((0.6, 0.8, 0.9, 0.95), "COLLAB") == ["yes", "no"]
+    assert answers((0.6, 0.895, 0.9, 0.95), "COLLAB") == ["yes", "yes"]
     # That GAT fails says nothing where SMG-JK fails too.
-    assert [c[2] for c in claims(_made_up((0.3, 0.5, 0.5, 0.5)))] == [True, False, False]
-    assert reached(_made_up((0.6, 0.8, 0.9, 0.95))["REDDIT-BINARY"]["GAT"]) == pytest.approx(0.6)
+    assert answers((0.3, 0.5, 0.5, 0.5)) == ["yes", "no", "about equal"]
+
+
+def test_a_seed_that_breaks_down_in_its_last_epochs_does_not_move_what_is_reached():
+    record = _made_up((0.8, 0.8, 0.9, 0.95))["REDDIT-BINARY"]["GAT"]
+    record["train_accuracy"][1][-3:] = [0.5] * 3
+    assert reached(record) == pytest.approx([0.8, 0.8])
 
 
 def _write(records, out, **more):
@@ -58,8 +66,9 @@ def test_every_claim_is_answered_in_a_sentence_with_the_sets_where_it_fails(tmp_
     _write(_made_up((0.6, 0.8, 0.9, 0.95)), tmp_path)
     _write(_made_up((0.6, 0.95, 0.9, 0.95), "NCI1"), tmp_path)
     lines = markdown(tmp_path).splitlines()
-    assert "- SMG and SMG-JK fit better than GAT: **yes** (2 of 2 sets)." in lines
-    assert [line for line in lines if "**no** on NCI1 (1 of 2 sets)." in line]
+    assert "- SMG and SMG-JK fit better than GAT: **yes** on NCI1, REDDIT-BINARY." in lines
+    assert [line for line in lines if "**yes** on REDDIT-BINARY; **no** on NCI1." in line]
+    assert "NCI1: 3 layers, 40 of Table 1's 900 epochs, 2 seeds." in markdown(tmp_path)
     assert [line for line in lines if "one layer 80.0 ± 0.0 %, SMG 90.0 ± 0.0 %" in line]
     assert lines[-1] == "Not run yet: PROTEINS, COLLAB, REDDIT-MULTI-5K, REDDIT-MULTI-12K."
     assert "quick" not in markdown(tmp_path)

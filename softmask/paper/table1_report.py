@@ -1,0 +1,223 @@
+"""Table 1 as Markdown, from the result files."""
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from softmask.paper.published import OURS, best_other, published, table1_accuracy
+from softmask.paper.table1 import cells, gather, own_rows, row_names
+
+Table = dict[tuple[str, str], dict[str, Any]]
+_QUICK = "**The quick form: it shows that the recipe works; its numbers say nothing about the paper.**"
+
+
+class _Score(NamedTuple):
+    """Accuracies in per cent: the mean over runs of the mean over folds, their deviation and the mean's error."""
+
+    mean: float
+    deviation: float
+    error: float
+    runs: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ± {self.deviation:.1f}"
+
+
+def markdown(out: Path) -> str:
+    """The whole table, and how it compares."""
+    table = gather(out)
+    lines = [
+        "| set | variant | ours, paper's protocol\\* | runs | plain, same runs | in the paper | ours, fair | runs | "
+        "best other system |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (name, variant), row in table.items():
+        if not row["paper"]:
+            continue
+        ours, fair = _score(row["paper"]), _score(row["fair"]) if row["fair"] else None
+        in_paper = ""
+        if variant in OURS:
+            theirs, deviation = table1_accuracy(variant, name)
+            in_paper = f"{100 * theirs:.1f} ± {100 * deviation:.1f}"
+        plain = _plain(table, name, variant)
+        cells_ = [
+            *(name, row_names()[variant], str(ours), str(ours.runs), "" if plain is None else f"{plain.mean:.1f}"),
+            *(in_paper, *(("", "") if fair is None else (str(fair), str(fair.runs))), _other(name)),
+        ]
+        lines.append(f"| {' | '.join(cells_)} |")
+    parts = [
+        "\n".join(lines),
+        "\\* epoch chosen on the test folds, as in the paper; ± is the standard deviation over folds, averaged over "
+        "runs. Rows of our own are compared with the plain variant on the same runs, hence on the same folds.",
+    ]
+    if any(row["folds"] != 10 for row in table.values()):
+        return "\n\n".join([_QUICK, *parts]) + "\n"
+    parts += [_reached(table), _first(table), _attributes(table), _precisions(table), _time(table)]
+    parts += [_missing(table), _missing_own(table)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def summary(out: Path) -> str:
+    """A row for each set: our figures under the paper's protocol, the paper's own in brackets; what is first or level
+    with the first of all, at one decimal, as the paper prints its own rows, in bold.
+    """
+    table = gather(out)
+    lines = [f"| set | {' | '.join(OURS.values())} | best of ours beyond the paper | best other system |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for name, made in _by_set(table).items():
+        most = max(*(round(score.mean, 1) for score in made.values()), _theirs(name))
+
+        def shown(score: _Score) -> str:
+            return f"**{score.mean:.1f}**" if round(score.mean, 1) >= most else f"{score.mean:.1f}"  # noqa: B023
+
+        printed = {v: f"({100 * table1_accuracy(v, name)[0]:.1f})" for v in OURS}
+        cells_ = [f"{shown(made[v])} {printed[v]}" if v in made else printed[v] for v in OURS]
+        best = max((v for v in made if v not in OURS), key=lambda v: made[v].mean, default=None)
+        cells_.append("" if best is None else f"{shown(made[best])} ({_about(table, name, best, made[best])})")
+        lines.append(f"| {name} | {' | '.join(cells_)} | {_other(name)} |")
+    parts = ["\n".join(lines), _first(table), _precisions(table), _time(table), _missing(table)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _score(runs: dict[int, list[float]]) -> _Score:
+    scores = 100 * np.array(list(runs.values()))
+    deviation = float(scores.std(axis=1).mean())
+    return _Score(float(scores.mean()), deviation, deviation / np.sqrt(scores.shape[1]), len(scores))
+
+
+def _by_set(table: Table) -> dict[str, dict[str, _Score]]:
+    found: dict[str, dict[str, _Score]] = {}
+    for (name, variant), row in table.items():
+        if row["paper"]:
+            found.setdefault(name, {})[variant] = _score(row["paper"])
+    return found
+
+
+def _plain(table: Table, name: str, variant: str) -> _Score | None:
+    """Of a row of our own, the plain variant in the same runs."""
+    if variant in OURS:
+        return None
+    plain = next(row["settings"]["variant"] for row in own_rows() if row["variant"] == variant)
+    runs = table.get((name, plain), {"paper": {}})["paper"]
+    same = {seed: runs[seed] for seed in table[name, variant]["paper"] if seed in runs}
+    return _score(same) if len(same) == len(table[name, variant]["paper"]) else None
+
+
+def _about(table: Table, name: str, variant: str, score: _Score) -> str:
+    plain = _plain(table, name, variant)
+    there = "" if plain is None else f", plain there {plain.mean:.1f}"
+    return f"{row_names()[variant]}; {score.runs} {'run' if score.runs == 1 else 'runs'}{there}"
+
+
+def _other(name: str) -> str:
+    other, accuracy = best_other(name)
+    return f"{other} {100 * accuracy:.1f}"
+
+
+def _theirs(name: str) -> float:
+    """The first of all rows of the paper's table, at one decimal."""
+    best = max(best_other(name)[1], *(table1_accuracy(variant, name)[0] for variant in OURS))
+    return round(100 * best, 1)
+
+
+def _reached(table: Table) -> str:
+    """Which of the paper's cells are reached, and what of the others."""
+    below, counted = [], 0
+    for name, made in _by_set(table).items():
+        for variant in (v for v in OURS if v in made):
+            theirs, ours = 100 * table1_accuracy(variant, name)[0], made[variant]
+            counted += 1
+            if ours.mean < theirs - ours.error:
+                tuned = made.get(f"{variant}-tuned")
+                said = "not tuned yet" if tuned is None else f"tuned {tuned.mean:.1f}"
+                below.append(f"{name} {OURS[variant]} ({ours.mean:.1f}, in the paper {theirs:.1f}; {said})")
+    text = (
+        f"{counted - len(below)} of {counted} cells reach the paper's figure minus one standard error of the fold mean"
+    )
+    return f"{text}; below are {', '.join(below)}." if below else f"{text}."
+
+
+def _first(table: Table) -> str:
+    """On which sets we are first among all rows of the paper's table."""
+    alone, beyond, clear, by_set = [], [], 0, _by_set(table)
+    for name, made in by_set.items():
+        best = max(made.values(), key=lambda score: score.mean)
+        paper = max((made[v] for v in OURS if v in made), key=lambda score: score.mean, default=None)
+        ahead = round(best.mean, 1) - _theirs(name)
+        clear += ahead > best.error
+        if paper is not None and round(paper.mean, 1) >= _theirs(name):
+            alone.append(f"{name} ({_ahead(round(paper.mean, 1) - _theirs(name))})")
+        elif ahead >= 0:
+            beyond.append(f"{name} ({_ahead(ahead)})")
+    with_own = f", and with rows of our own on {', '.join(beyond)}" if beyond else ""
+    return (
+        f"Our best row is first among all rows of the paper's table, or level with the first, on "
+        f"{len(alone) + len(beyond)} of {len(by_set)} sets, at one decimal, as the paper prints its own rows: with the "
+        f"paper's variants on {', '.join(alone) or 'none'}{with_own}. On {clear} of them it is ahead by more than one "
+        "standard error."
+    )
+
+
+def _ahead(points: float) -> str:
+    return f"+{points:.1f}" if points > 0.05 else "level"
+
+
+def _attributes(table: Table) -> str:
+    using = {row["variant"]: row["name"] for row in own_rows() if row["settings"].get("attributes")}
+    named = [using[variant] for variant in using if any(v == variant for _, v in table)]
+    if not named:
+        return ""
+    return (
+        f"{' and '.join(named)}: the model sees the continuous attributes of nodes, which the paper's own rows do not."
+    )
+
+
+def _precisions(table: Table) -> str:
+    made = [precision for row in table.values() for precision in row["precisions"]]
+    counts = ", ".join(f"{made.count(kind)} in {kind}" for kind in dict.fromkeys(sorted(made)))
+    return f"Of the {len(made)} studies, {counts} arithmetic."
+
+
+def _time(table: Table) -> str:
+    """Sentences on how long all studies took; where some ran at the same time, it is counted once."""
+    paper = [row for (_, variant), row in table.items() if variant in OURS]
+    runs = [sum(max(len(row["paper"]), len(row["fair"])) for row in rows) for rows in (paper, table.values())]
+    return (
+        f"{len(paper)} of the paper's 30 cells, {runs[0]} runs of ten folds under one or both protocols, took "
+        f"{_minutes(paper)}; with {len(table) - len(paper)} of our own, {runs[1]} runs, it was "
+        f"{_minutes(table.values())}. Time in which several were trained at once counts once; compilation is included."
+    )
+
+
+def _minutes(rows: Iterable[dict[str, Any]]) -> str:
+    total: dict[str, float] = {}
+    until: dict[str, float] = {}
+    for device, begin, end in sorted(span for row in rows for span in row["spans"]):
+        total[device] = total.get(device, 0.0) + max(0.0, end - max(begin, until.get(device, 0.0)))
+        until[device] = max(until.get(device, 0.0), end)
+    times = {device: round(seconds / 60) for device, seconds in total.items()}
+    return " and ".join(f"{n} {'minute' if n == 1 else 'minutes'} on one {device}" for device, n in times.items())
+
+
+def _missing(made: Collection[tuple[str, str]]) -> str:
+    """A line that says which of the paper's cells have not been run."""
+    rest = []
+    for name in published()["table1"]["accuracy"]["SMG"]:
+        lacking = [printed for variant, printed in OURS.items() if (name, variant) not in made]
+        if len(lacking) == len(OURS):
+            rest.append(name)
+        elif lacking:
+            rest.append(f"{name} ({', '.join(lacking)})")
+    return f"Not run yet: {', '.join(rest)}." if rest else ""
+
+
+def _missing_own(made: Collection[tuple[str, str]]) -> str:
+    """The same for rows of our own."""
+    rest: dict[str, list[str]] = {}
+    for cell in cells():
+        if cell.variant not in OURS and (cell.name, cell.variant) not in made:
+            rest.setdefault(row_names()[cell.variant], []).append(cell.name)
+    named = "; ".join(f"{name} ({', '.join(sets)})" for name, sets in rest.items())
+    return f"Of our own rows not run yet: {named}." if rest else ""
