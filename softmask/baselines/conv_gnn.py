@@ -29,6 +29,9 @@ class GCNConv(torch.nn.Module):
     It computes what PyG's ``GCNConv`` does and has its parameters by their names.
     """
 
+    # Degrees are sums, too.
+    sums_only = True
+
     def __init__(self, in_channels: int, out_channels: int):
         super().__init__()
         self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
@@ -55,8 +58,12 @@ class SAGEConv(torch.nn.Module):
         \mathbf{h}^{\prime}_v = \mathbf{W}_r \mathbf{h}_v + \mathbf{W}_l \, \frac{1}{|\mathcal{N}(v)|}
         \sum_{u \in \mathcal{N}(v)} \mathbf{h}_u + \mathbf{b}
 
-    It computes what PyG's ``SAGEConv`` does and has its parameters by their names.
+    It computes what PyG's ``SAGEConv`` does on graphs without self loops, which are never counted here, and has its
+    parameters by their names.
     """
+
+    # Degrees are sums, too.
+    sums_only = True
 
     def __init__(self, in_channels: int, out_channels: int):
         super().__init__()
@@ -94,9 +101,6 @@ class ConvGNN(torch.nn.Module):
 
     full_precision = ("head",)
 
-    # Nodes meet in sums alone; their degrees are such sums, too.
-    sums_only = True
-
     def __init__(
         self,
         in_channels: int,
@@ -112,6 +116,11 @@ class ConvGNN(torch.nn.Module):
         self.lin_in = Linear(in_channels, hidden_channels)
         self.convs = torch.nn.ModuleList(conv(hidden_channels, hidden_channels) for _ in range(num_layers))
         self.head = classifier(hidden_channels * num_layers, hidden_channels, out_channels, dropout)
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether nodes meet in sums alone: as the layers say of themselves."""
+        return all(getattr(conv, "sums_only", False) for conv in self.convs)
 
     def forward(
         self,

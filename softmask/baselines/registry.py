@@ -44,6 +44,8 @@ def check_model(model: object) -> str:
         raise SettingError(f"a model is given by its name, got {model!r}")
     if model == SOFT_MASK or model in BASELINES or model in OWN or is_reference(model):
         return model
+    if model.endswith(".py"):
+        raise SettingError(f"{model} is a file; name the class in it too, as {model}:MyNet")
     known = (SOFT_MASK, *BASELINES, *OWN)
     close = difflib.get_close_matches(model.lower(), known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"

@@ -55,7 +55,9 @@ def main() -> None:
     try:
         app()
     except SoftmaskError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_plain(str(error))}", highlight=False)
+        Console(stderr=True, emoji=False, soft_wrap=True).print(
+            f"[bold red]error:[/] {_plain(str(error))}", highlight=False
+        )
         sys.exit(2)
     except Interrupted:
         print("\ninterrupted; nothing was left half written", file=sys.stderr)

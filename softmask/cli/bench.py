@@ -186,7 +186,7 @@ def _status() -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task("")
@@ -199,7 +199,7 @@ def _print(records: list[dict[str, Any]], grown: dict[str, Any] | None) -> None:
 
     from softmask.bench.report import short
 
-    console = Console()
+    console = Console(emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, 160)
     if records:

@@ -77,7 +77,7 @@ def get(
     from softmask.data.download import get as download
     from softmask.data.qm9 import UnmatchedMoleculeWarning
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     for name in names:
         amount = TaskProgressColumn() if name == "qm9" else DownloadColumn()
         columns = (TextColumn("{task.description}"), BarColumn(), amount)
@@ -121,7 +121,7 @@ def check(data: Data, data_dir: DataDir = None, as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
-        console = Console(soft_wrap=True, highlight=False)
+        console = Console(soft_wrap=True, highlight=False, emoji=False)
         for problem in report.problems:
             console.print(f"[bold red]problem:[/] {escape(problem)}")
         for remark in report.remarks:
@@ -135,12 +135,12 @@ def check(data: Data, data_dir: DataDir = None, as_json: Json = False) -> None:
 
 def _console() -> Console:
     # Eighty columns are what rich takes for a pipe; they would break paths and hashes in two.
-    console = Console()
-    return console if console.is_terminal else Console(width=200)
+    console = Console(emoji=False)
+    return console if console.is_terminal else Console(width=200, emoji=False)
 
 
 def _busy(what: str) -> Any:
-    return Console(stderr=True).status(escape(what))
+    return Console(stderr=True, emoji=False).status(escape(what))
 
 
 def _table(found: dict[str, Any]) -> Table:

@@ -108,7 +108,7 @@ def _reading(data: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
         task = progress.add_task(f"reading {data}", total=None)
         yield lambda done, rows: progress.update(task, completed=done, total=rows)

@@ -66,7 +66,7 @@ def demo(
     if as_json:
         print(json.dumps({"folds": rows, "pictures": [str(p) for p in pictures], "interrupted": result.interrupted}))
         return
-    console = Console()
+    console = Console(emoji=False)
     table = Table(title=f"SMG-JK on 'motif': {graphs} graphs, {folds} folds, scores on the held-out fold")
     for column in ("fold", "accuracy", "masks find the motif", "degree finds the motif"):
         table.add_column(column, justify="right")

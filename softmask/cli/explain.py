@@ -315,7 +315,7 @@ def _bar(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import track
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     yield from track(items, what, total, console=console, transient=True, disable=not console.is_terminal)
 
 

@@ -142,7 +142,7 @@ def _report(summary: dict, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary))
         return
-    console = Console()
+    console = Console(emoji=False)
     console.print(
         f"trained [b]{summary['variant']}[/b] on {summary['graphs']} graphs for {summary['epochs']} epochs, "
         f"training loss {summary['train_loss']:.4f}",

@@ -30,4 +30,4 @@ def models(as_json: options.Json = False) -> None:
     for b in BASELINES.values():
         needs = f"; needs {' and '.join(b.needs)}" if b.needs else ""
         table.add_row(b.name, b.way, f"{b.about}{needs}\n[dim]{b.reference}[/]")
-    Console().print(table)
+    Console(emoji=False).print(table)

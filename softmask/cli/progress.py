@@ -23,7 +23,7 @@ def epoch_bar(what: str, epochs: int) -> Iterator[Callable[[int, Callable[[], st
 
     The text is asked for a few times a second only, since it may have to wait for the device.
     """
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     columns = (
         *(TextColumn("[b]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs")),
         *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}")),
@@ -67,7 +67,7 @@ def epoch_log(what: str, epochs: int) -> Iterator[Callable[..., None]]:
 @contextmanager
 def study_bar() -> Iterator[Callable[[str, int, int, int, int], None]]:
     """Gives a function to call now and then with a stage, its finished jobs, its jobs, an epoch and its epochs."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     columns = (
         *(TextColumn("[b]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs")),
         *(TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),

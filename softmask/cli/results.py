@@ -61,7 +61,7 @@ def list_(
         models = ", ".join(dict.fromkeys(map(title_of, question["settings"])))
         shape = f"{question['runs']} x {question['folds']}"
         table.add_row(place, question["data"], models, question["protocol"], shape, said)
-    Console().print(table)
+    Console(emoji=False).print(table)
 
 
 @app.command()
@@ -101,4 +101,4 @@ def compare(
         means = {"mean_first": found.mean_a, "mean_second": found.mean_b}
         print(json.dumps(content | means | found.comparison.to_json() | {"sentence": found.sentence()}))
         return
-    Console().print(found.sentence(), highlight=False)
+    Console(emoji=False).print(found.sentence(), highlight=False)

@@ -48,6 +48,7 @@ def run_study(
 ) -> "Record":
     """Runs a study with progress on the terminal, and writes its reports; for `more`, see :func:`resumable`."""
     from softmask.atomic import atomic_path
+    from softmask.baselines.registry import way_of
     from softmask.study.executors import Executor, Local
     from softmask.study.report import html_report, markdown_report, write_events
 
@@ -62,7 +63,8 @@ def run_study(
         raise SettingError(f"unknown executor {executor!r}; use local or ray")
     if address is not None and executor != "ray":
         raise SettingError("--address belongs to --executor ray")
-    with resumable(study.folder, more) as stop, study_bar() as bar:
+    kept = any(way_of(s.model) != "once" for s in study.question.settings)
+    with resumable(study.folder, more, kept) as stop, study_bar() as bar:
         record = study.run(runner, lambda *progress: bar(*progress) or stop.asked, fresh=fresh)
     if not record.jobs and (record.folder / "report.md").is_file():
         return record  # the numbers of its epochs are not here, and the report that was made from them is
@@ -75,13 +77,14 @@ def run_study(
 
 
 @contextmanager
-def resumable(folder: Path, more: bool = False) -> Iterator[Stop]:
+def resumable(folder: Path, more: bool = False, kept: bool = True) -> Iterator[Stop]:
     """While active, Ctrl-C asks to stop; if that was done, it is said that the same command goes on.
 
     Args:
         folder: where what was trained is kept.
         more: whether the command has more to train. It is not begun, if Ctrl-C came too late to end this one early:
             in its last epoch, or while its files were written.
+        kept: whether what was trained is kept, which a fit without epochs is not.
     """
     try:
         with stop_on_interrupt() as stop:
@@ -89,7 +92,9 @@ def resumable(folder: Path, more: bool = False) -> Iterator[Stop]:
             if more and stop.asked:
                 raise StudyInterrupted
     except StudyInterrupted:
-        print(f"interrupted; {folder} keeps what was trained, and the same command goes on", file=sys.stderr)
+        goes_on = f"{folder} keeps what was trained, and the same command goes on"
+        told = goes_on if kept else "of a fit without epochs nothing is kept, and the same command begins it anew"
+        print(f"interrupted; {told}", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
@@ -102,7 +107,7 @@ def tell(record: "Record", as_json: bool) -> None:
     if as_json:
         print(json.dumps({"folder": str(record.folder), "question": record.question, "result": record.result}))
         return
-    console = Console()
+    console = Console(emoji=False)
     print_report(record, console)
     page = record.folder / "report.html"
     seen = f"; to look at: {page}" if page.is_file() else ""

@@ -12,7 +12,7 @@ import numpy as np
 
 from softmask.baselines.registry import BASELINES, SOFT_MASK, baseline_settings, title_of, way_of
 from softmask.errors import SettingError
-from softmask.paper.published import published
+from softmask.paper.published import QUICK, published
 from softmask.paper.table1 import Cell
 from softmask.paper.table1 import cells as table1_cells
 from softmask.study.compare import compare_studies
@@ -128,8 +128,11 @@ def markdown(out: Path) -> str:
         "\\* epoch chosen on the test folds, as in the paper, but for systems that train once and have no epochs; ± is "
         "the standard deviation over folds, averaged over runs. Quoted figures are those of the soft-mask paper's "
         "Table 1, which took them from many papers, with folds and settings of their own. SMG-JK is the study of "
-        "[Table 1](table1.md), and all systems have its folds.",
+        "[Table 1](table1.md), and all systems have its folds. For the fair figure, networks leave out a tenth of each "
+        "training part, which chooses the epoch; what trains once learns from all of it.",
     ]
+    if any(r.question.get("folds", 10) != 10 for r in table.values() if isinstance(r, Record)):
+        return "\n".join([QUICK, "", *lines]) + "\n"
     sections = {
         "## Where ours differs from the quoted figure by more than two standard errors": notes,
         "## Is SMG-JK better?": _significance(table, names),
@@ -173,7 +176,8 @@ def _significance(table: dict[tuple[str, str], Record | str], names: Sequence[st
             other = table.get((name, system))
             missing = [_title(s) for s, r in ((recipe["with_smg"], ours), (system, other)) if not isinstance(r, Record)]
             if isinstance(ours, Record) and isinstance(other, Record):
-                said.append(f"- {name}: {compare_studies(_first(ours, len(other.splits)), other).sentence()}")
+                first = _first(ours, len(other.splits))
+                said.append(f"- {name}: {compare_studies(first, other).sentence()}{_of_first(first, ours, system)}")
             else:
                 said.append(
                     f"- {name}: SMG-JK against {_title(system)} cannot be said, {' and '.join(missing)} not run."
@@ -191,6 +195,18 @@ def _first(record: Record, runs: int) -> Record:
         scores = figure["scores"][:runs]
         figures[name] = figure | {"scores": scores, "mean": float(np.mean(scores))}
     return replace(record, splits=record.splits[:runs], result=record.result | {"figures": figures})
+
+
+def _of_first(first: Record, whole: Record, system: str) -> str:
+    """Where some runs only are paired: which, and how they compare with all of them."""
+    if len(first.splits) == len(whole.splits) or first.result is None or whole.result is None:
+        return ""
+    figure = "fair" if "fair" in first.result["figures"] else "paper"
+    part, all_ = (100 * result["figures"][figure]["mean"] for result in (first.result, whole.result))
+    return (
+        f" Of SMG-JK's {len(whole.splits)} runs the first is paired, which has the folds of {_title(system)}: it has "
+        f"{part:.1f} %, all of them together {all_:.1f} %."
+    )
 
 
 def _missing(table: dict[tuple[str, str], Record | str]) -> list[str]:

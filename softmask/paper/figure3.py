@@ -21,6 +21,7 @@ from softmask.fleet import OnEpoch, Replica, train_in_waves
 from softmask.fleet.precision import precision_name
 from softmask.nn import GAT
 from softmask.paper import paper_settings
+from softmask.paper.published import QUICK
 from softmask.study.provenance import provenance
 from softmask.study.record import read_json, write_json
 from softmask.study.settings import Settings
@@ -202,7 +203,7 @@ def markdown(out: Path) -> str:
     parts = []
     quick = any(r["graphs"] is not None for models in records.values() for r in models.values())
     if quick:
-        parts.append("**The quick form: it shows that the recipe works; its numbers say nothing about the paper.**")
+        parts.append(QUICK)
     answers = []
     for claim in (_BETTER, _FAILS, _LAYERS):
         held = {name: answer for said, name, answer, _ in found if said == claim}

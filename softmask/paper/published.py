@@ -8,6 +8,9 @@ from typing import Any
 OURS = {"smg": "SMG", "smg-jk": "SMG-JK", "m-smg-jk": "M-SMG-JK"}
 """The paper's names of the variants it reports."""
 
+QUICK = "**The quick form: it shows that the recipe works; its numbers say nothing about the paper.**"
+"""What stands above figures that are not to be compared with the paper's."""
+
 
 @cache
 def published() -> dict[str, Any]:

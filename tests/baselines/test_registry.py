@@ -13,7 +13,7 @@ from baselines.nets import Small, Wide
 
 from softmask.baselines import BASELINES, Inputs, baseline_settings, find_model, register_model
 from softmask.baselines.own import OWN, is_reference, own_code, own_model
-from softmask.baselines.registry import title_of, uses_of, way_of
+from softmask.baselines.registry import check_model, title_of, uses_of, way_of
 from softmask.baselines.shallow import SHALLOW
 from softmask.data.convert import with_targets
 from softmask.data.synthetic import motif
@@ -74,6 +74,8 @@ def test_every_network_is_built_by_its_settings(name):
 
 
 def test_names():
+    with pytest.raises(SettingError, match=r"nets\.py is a file; name the class in it too, as nets\.py:MyNet"):
+        check_model("nets.py")
     with pytest.raises(SettingError, match="unknown model 'gni'; did you mean gin"):
         Settings(model="gni")
     with pytest.raises(SettingError, match="known are soft-mask, gin"):

@@ -218,6 +218,24 @@ def test_real_sets_have_no_colour_too_few(name, real_set):
         assert len(torch.unique(torch.stack([colour, column.double()], 1), dim=0)) == count
 
 
+class Centred(torch.nn.Linear):
+    """A layer in which nodes meet in a mean over all of them."""
+
+    def forward(self, x, neighbours):
+        return super().forward(x) - super().forward(x).mean(dim=0)
+
+
+def test_layers_that_do_not_meet_in_sums_are_not_merged():
+    store = from_networkx([nx.star_graph(5), nx.star_graph(6)], y=[0, 1])
+    features = Features.of(store)
+    for conv, merged in ((GCNConv, True), (Centred, False)):
+        fleet = Fleet(
+            lambda conv=conv: ConvGNN(features.channels, 4, 1, 2, conv, dropout=0.0),
+            *(store, features(store), [Replica(0, [0, 1])]),
+        )
+        assert (fleet.graphs.quotient is not None) == merged
+
+
 def test_what_is_not_merged():
     graphs = [nx.star_graph(5), nx.star_graph(6)]
     store = from_networkx(graphs, y=[0, 1])
