@@ -57,20 +57,30 @@ class Study:
             fresh: forget what an earlier study left in the folder.
         """
         with _locked(self.folder):
+            known = (self.folder / "study.json").is_file()
             self._begin(fresh)
             if self.weights or not (self.folder / "result.json").is_file():
-                self._work(executor, on_progress or (lambda *_: None))
+                try:
+                    self._work(executor, on_progress or (lambda *_: None))
+                except SettingError:
+                    # What is refused before anything was trained leaves no study that could never end.
+                    if not known and not any((self.folder / "jobs").glob("*/*")):
+                        self._forget()
+                    raise
         return read_record(self.folder)
+
+    def _forget(self) -> None:
+        """Removes all that a study writes; the question last: as long as it stands, what lies beside it is its own."""
+        for name in ("jobs", "events"):
+            if (self.folder / name).exists():
+                shutil.rmtree(self.folder / name)
+        for name in _FILES:
+            (self.folder / name).unlink(missing_ok=True)
 
     def _begin(self, fresh: bool) -> None:
         """Opens the folder: a new one, or one with the same question."""
         if fresh and (self.folder / "study.json").is_file():
-            # The question goes last: as long as it stands, what lies beside it is known to be its own.
-            for name in ("jobs", "events"):
-                if (self.folder / name).exists():
-                    shutil.rmtree(self.folder / name)
-            for name in _FILES:
-                (self.folder / name).unlink(missing_ok=True)
+            self._forget()
         asked = self.question.to_json()
         if (self.folder / "study.json").is_file():
             for left in (self.folder / "jobs").glob("*/.*.*"):  # half written by a process that was killed

@@ -231,3 +231,14 @@ def test_options_with_an_effect_on_some_models_are_not(tmp_path):
     ask(STORE, both, patience=5, precision="float32", folder=tmp_path)
     ask(STORE, baseline_settings(SMALL), precision="float32", patience=5, folder=tmp_path)
     ask(STORE, baseline_settings("wl"), precision="float64", folder=tmp_path)
+
+
+def test_what_is_refused_before_it_was_trained_leaves_no_study(tmp_path):
+    mine = tmp_path / "notes.txt"
+    mine.write_text("mine")
+    study = ask(STORE, baseline_settings("baselines.nets:TooFew", epochs=2), "paper", folds=3, folder=tmp_path)
+    with pytest.raises(SettingError, match="outputs"):
+        study.run(CPU)
+    assert not (tmp_path / "study.json").exists()
+    assert not (tmp_path / "jobs").exists()
+    assert mine.read_text() == "mine"
