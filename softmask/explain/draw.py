@@ -33,6 +33,9 @@ Engine = Literal["neato", "sfdp"]
 _LAYOUT = {"neato": {"overlap": "true", "pack": "20", "packmode": "graph"}, "sfdp": {"overlap": "scale"}}
 # The least distance of two nodes that is wide enough, by the length of an edge, and how often neato may try for it.
 _APART, _STARTS = 0.8, 8
+# The largest part of an edge that the marks at its ends may hide, and what the bar and the gaps leave of a panel.
+_HIDDEN, _FREE = 0.7, 0.94
+_GAP = 7.0  # points, from a panel to the line before it
 SFDP_ABOVE = 200  # nodes; neato's stress model grows with the square of their number
 
 
@@ -119,17 +122,16 @@ def _figure(
     place = layout(len(table), edges, engine) if place is None else np.asarray(place, dtype=np.float64)
     if place.shape != (len(table), 2) or not np.isfinite(place).all():
         raise SettingError(f"places have shape {list(place.shape)}; this graph needs [{len(table)}, 2], finite")
-    marking = _Marking.of([_clean(label) for label in labels or ()], _diameter(place))
+    diameter = _diameter(place, edges)
+    marking = _Marking.of([_clean(label) for label in labels or ()], diameter)
 
     # Not pyplot: it keeps figures and settings for the whole process.
     lines = _caption_lines(title, predicted, probability, actual, columns=round(15 * PANEL * table.shape[1]))
-    extent = np.ptp(place, axis=0) + 1e-9
-    height = PANEL * float(np.clip(extent[1] / extent[0], 0.4, 1.4))
     text = 0.2 * (len(lines) + (roles is not None) + bool(marking.legend)) + 0.25
-    size = (PANEL * table.shape[1] + 0.8, height + text)
+    size = (PANEL * table.shape[1] + 0.8, _height(_half(place)) + text)
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
-    _panels(figure, table, place, edges, role, marking)
+    _panels(figure, table, place, edges, role, marking, diameter)
     if lines:
         heading = figure.suptitle("\n".join(lines), fontsize=9)
         heading.set_parse_math(False)  # a $ in a name is a $
@@ -230,17 +232,20 @@ def _quiet() -> Iterator[None]:
 
 
 def _panels(
-    figure: Any, table: np.ndarray, place: np.ndarray, edges: np.ndarray, role: np.ndarray, marking: _Marking
+    figure: Any,
+    table: np.ndarray,
+    place: np.ndarray,
+    edges: np.ndarray,
+    role: np.ndarray,
+    marking: _Marking,
+    diameter: float,
 ) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
     layers = table.shape[1]
     axes = figure.subplots(1, layers, squeeze=False)[0]
-    diameter = _diameter(place)
-    # Room for the marks of the outermost nodes, also where all nodes lie in one line.
-    middle = (place.max(axis=0) + place.min(axis=0)) / 2
-    half = np.ptp(place, axis=0) / 2 + max(np.ptp(place, axis=0).max(), 1.0) * (0.02 + 0.6 * diameter / (72 * PANEL))
+    middle, half = (place.max(axis=0) + place.min(axis=0)) / 2, _half(place)
     # Hubs are drawn last: their neighbours crowd around them.
     order = np.argsort(np.bincount(edges.reshape(-1), minlength=len(table)), kind="stable")
     # All edges are one path, so that where they lie over each other they get no darker than one.
@@ -269,20 +274,49 @@ def _panels(
         ax.set_xlim(*(middle[0] + half[0] * sign for sign in (-1, 1)))
         ax.set_ylim(*(middle[1] + half[1] * sign for sign in (-1, 1)))
         ax.set_axis_off()
+        if k:
+            _divide(figure, ax, k)
     bar = figure.colorbar(marks, ax=axes, shrink=0.8, aspect=25, pad=0.02, ticks=[0, 0.5, 1])
     bar.set_label("mask", fontsize=8)
     bar.ax.tick_params(labelsize=8)
 
 
-def _diameter(place: np.ndarray) -> float:
-    """Of a node's mark, in points: smaller where there are many nodes, or where they are close to each other."""
+def _divide(figure: Any, ax: Any, k: int) -> None:
+    """A thin line before a panel: a component that lies apart must not read as a part of the next panel."""
+    from matplotlib.lines import Line2D
+    from matplotlib.transforms import ScaledTranslation
+
+    at = ax.transAxes + ScaledTranslation(-_GAP / 72, 0, figure.dpi_scale_trans)
+    line = Line2D([0, 0], [0, 1], transform=at, color=EDGES, linewidth=0.5, clip_on=False)
+    line.set_gid(f"line-{k}")
+    ax.add_artist(line)
+
+
+def _half(place: np.ndarray) -> np.ndarray:
+    """Half the width and height of a panel, with room for the outermost marks, also where all nodes lie in one line."""
+    extent = np.ptp(place, axis=0)
+    return extent / 2 + 0.06 * max(extent.max(), 1.0)
+
+
+def _height(half: np.ndarray) -> float:
+    """Of a panel, in inches."""
+    return PANEL * float(np.clip(half[1] / half[0], 0.4, 1.4))
+
+
+def _diameter(place: np.ndarray, edges: np.ndarray) -> float:
+    """Of a node's mark, in points: smaller where there are many nodes, or where marks would hide edges or others."""
     most = 0.35 * 72 * PANEL / np.sqrt(len(place))
     if len(place) > 1:
         from scipy.spatial import cKDTree
 
-        apart = cKDTree(place).query(place, k=2)[0][:, 1] * 72 * PANEL / np.ptp(place, axis=0).max()
-        # A few may touch: the closest tenth must not make all the others too small to read.
-        most = min(most, float(np.quantile(apart, 0.1)))
+        half = _half(place)
+        points = _FREE * 72 * min(PANEL / half[0], _height(half) / half[1]) / 2
+        apart = cKDTree(place).query(place, k=2)[0][:, 1]
+        # The closest tenth must not make all the others too small to read.
+        most = min(most, points * float(np.quantile(apart, 0.1)))
+        if len(edges):
+            lengths = np.linalg.norm(place[edges[:, 0]] - place[edges[:, 1]], axis=1)
+            most = min(most, points * _HIDDEN * float(np.quantile(lengths, 0.1)))
     return float(np.clip(most, 2.2, 12.0))
 
 

@@ -179,6 +179,14 @@ def test_the_hub_is_drawn_over_its_neighbours(tmp_path):
     assert OUTLINES[1][0].lower() in marks[0][-1]
 
 
+def _marks(tree, layer):
+    """The places of a layer's marks, and their diameter without the outline."""
+    nodes = {g.get("id"): g for g in tree.iter(f"{SVG}g")}[f"layer-{layer}-nodes"]
+    outline = np.array(re.findall(r"-?[\d.]+", nodes.find(f".//{SVG}path").get("d")), dtype=float)
+    places = np.array([[float(use.get(c)) for c in "xy"] for use in nodes.iter(f"{SVG}use")])
+    return places, 2 * np.abs(outline).max()
+
+
 @pytest.mark.parametrize("engine", ["neato", "sfdp"])
 def test_no_mark_is_cut_off(engine, tmp_path):
     path = torch.tensor([range(14), range(1, 15)])  # long and flat
@@ -186,14 +194,41 @@ def test_no_mark_is_cut_off(engine, tmp_path):
     tree = ET.parse(file)
     panels = [r for c in tree.iter(f"{SVG}clipPath") for r in c.iter(f"{SVG}rect")]
     box = [[float(r.get(side)) for side in ("x", "y", "width", "height")] for r in panels]
-    nodes = {g.get("id"): g for g in tree.iter(f"{SVG}g")}["layer-1-nodes"]
-    outline = np.array(re.findall(r"-?[\d.]+", nodes.find(f".//{SVG}path").get("d")), dtype=float)
-    radius = np.abs(outline).max()
-    for use in nodes.iter(f"{SVG}use"):
-        x, y = float(use.get("x")), float(use.get("y"))
+    marks, diameter = _marks(tree, 1)
+    radius = diameter / 2
+    for x, y in marks:
         assert any(a + radius <= x <= a + w - radius and b + radius <= y <= b + h - radius for a, b, w, h in box), (
             "a mark runs over its panel"
         )
+
+
+@pytest.mark.parametrize("layers", [1, 3, 6])
+@pytest.mark.parametrize("stretch", [(1.0, 1.0), (1.0, 0.3), (0.3, 1.0)])
+def test_marks_leave_their_edges_to_be_seen(layers, stretch, tmp_path):
+    ends = torch.tensor([(v, v + k) for v in range(26) for k in (1, 2)]).t()
+    data = Data(edge_index=ends, num_nodes=28)
+    place = np.stack([np.arange(28) // 2, np.arange(28) % 2 + np.arange(28) % 5], axis=1) * np.array(stretch)
+    tree = ET.parse(draw_masks(data, torch.rand(28, layers), tmp_path / "a.svg", place=place))
+    groups = {g.get("id"): g for g in tree.iter(f"{SVG}g")}
+    line = groups["layer-1-edges"].find(f"{SVG}path").get("d")
+    at = np.array(re.findall(r"-?[\d.]+", line), dtype=float).reshape(-1, 2, 2)
+    lengths = np.linalg.norm(at[:, 0] - at[:, 1], axis=1)
+    _, diameter = _marks(tree, 1)
+    assert 0.5 * np.quantile(lengths, 0.1) < diameter < 0.72 * np.quantile(lengths, 0.1)
+
+
+def test_a_line_keeps_panels_apart(tmp_path):
+    # The last node lies apart from the ring.
+    data = Data(edge_index=_ring(12).edge_index, num_nodes=13)
+    tree = ET.parse(draw_masks(data, torch.rand(13, 3), tmp_path / "a.svg"))
+    groups = {g.get("id"): g for g in tree.iter(f"{SVG}g")}
+    lines = [name for name in groups if name and name.startswith("line-")]
+    assert lines == ["line-1", "line-2"]
+    for k, name in enumerate(lines, start=1):
+        x = float(re.findall(r"[\d.]+", groups[name].find(f"{SVG}path").get("d"))[0])
+        (left, diameter), (right, _) = _marks(tree, k), _marks(tree, k + 1)
+        assert left[:, 0].max() + diameter / 2 < x - 3
+        assert right[:, 0].min() - diameter / 2 > x + 3
 
 
 @pytest.mark.parametrize(
@@ -292,8 +327,7 @@ def test_many_labels_that_do_not_fit_are_left_out(tmp_path):
 def test_places_can_be_given(tmp_path):
     place = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
     tree = ET.parse(draw_masks(_ring(3), torch.rand(3, 1), tmp_path / "a.svg", place=place))
-    nodes = {g.get("id"): g for g in tree.iter(f"{SVG}g")}["layer-1-nodes"]
-    at = np.array([[float(u.get(c)) for c in "xy"] for u in nodes.iter(f"{SVG}use")])
+    at, _ = _marks(tree, 1)
     assert at[1, 0] > at[0, 0]
     assert at[2, 1] < at[0, 1], "y is upwards in the places, and downwards in the picture"
     assert (at[0, 1] - at[2, 1]) / (at[1, 0] - at[0, 0]) == pytest.approx(2, rel=1e-3)
