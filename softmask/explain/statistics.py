@@ -12,6 +12,9 @@ from softmask.explain.score import _ranks
 CLOSED = 0.05
 """A node with a smaller mask counts as left out: in a picture it is as white as the paper."""
 
+RISE = 0.1
+"""A mask that rises by less is not seen to: a tenth of the scale of a picture."""
+
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 ROLES = ("leaves", "between", "hub")
 _FARTHEST = 3
@@ -111,16 +114,18 @@ def layer_statistics(mask: np.ndarray, structure: Structure, label: np.ndarray |
 def risers(masks: np.ndarray, graph: np.ndarray) -> list[float]:
     """For each layer, the share of nodes that up to it rose from low to high.
 
-    A node did if it was in the lowest third of its graph's masks in some layer and in the highest third in a later one.
+    A node did if it was in the lowest third of its graph's masks in some layer and in the highest third in a later one,
+    and if its mask rose by :data:`RISE` or more between the two.
 
     Args:
         masks: ``[nodes, layers]``.
         graph: the graph of each node.
     """
-    place = np.stack([_places(layer, graph) for layer in np.round(masks, _DECIMALS).T])
-    was_low = np.zeros_like(place, dtype=bool)
-    was_low[1:] = np.logical_or.accumulate(place < 1 / 3, axis=0)[:-1]
-    rose = np.logical_or.accumulate(was_low & (place > 2 / 3), axis=0)
+    layers = np.round(masks, _DECIMALS).T
+    place = np.stack([_places(layer, graph) for layer in layers])
+    lowest = np.full(place.shape, np.inf)  # mask of the node where it was low before
+    lowest[1:] = np.minimum.accumulate(np.where(place < 1 / 3, layers, np.inf), axis=0)[:-1]
+    rose = np.logical_or.accumulate((place > 2 / 3) & (np.round(layers - lowest, _DECIMALS) >= RISE), axis=0)
     return [float(share) for share in rose.mean(axis=1)]
 
 

@@ -119,6 +119,18 @@ def test_nodes_that_rise():
     assert risers(np.full((6, 2), 0.5), graph) == [0, 0]
 
 
+def test_a_rise_in_rank_is_none_if_the_mask_hardly_rose():
+    graph = np.zeros(6, dtype=int)
+    up, down = np.linspace(0, 1, 6), np.linspace(1, 0, 6)
+    assert risers(0.5 + 0.09 * np.stack([up, down], axis=1), graph) == [0, 0]
+    # From 0.5 to 0.6 counts for the lowest node; the next one rises from 0.52 to 0.58.
+    assert risers(0.5 + 0.1 * np.stack([up, down], axis=1), graph) == pytest.approx([0, 1 / 6])
+    # All masks fall, those of the lowest nodes least.
+    assert risers(np.stack([0.5 + up / 10, down / 10], axis=1), graph) == [0, 0]
+    # It is high in the second layer, but rises only up to the third.
+    assert risers(0.5 + np.stack([0.09 * up, 0.09 * down, down / 2], axis=1), graph) == pytest.approx([0, 0, 1 / 3])
+
+
 def test_agreement_of_models():
     graph = np.repeat([0, 1], 5)
     a = np.tile(np.linspace(0, 1, 5), 2)[:, None]
