@@ -22,13 +22,13 @@ from softmask.data.store import GraphStore
 from softmask.device import device_name
 from softmask.errors import SettingError, StudyInterrupted
 from softmask.explain import node_masks
-from softmask.explain.statistics import Structure, agreement, layer_statistics, risers
+from softmask.explain.statistics import RISE, Structure, agreement, layer_statistics, risers
 from softmask.fleet import Fleet, History, OnEpoch, Replica
+from softmask.fleet.precision import precision_name
 from softmask.fleet.predict import predict
 from softmask.fleet.replica import check_seed
 from softmask.fleet.snapshot import Snapshot
 from softmask.paper import mask_pictures, paper_settings
-from softmask.paper.mask_claims import claims_of
 from softmask.study.provenance import provenance
 from softmask.study.record import read_json, write_json
 from softmask.study.settings import Settings
@@ -97,6 +97,7 @@ def reproduce_masks(
         "quick": quick,
         "settings": settings.to_json(),
         "seeds": [(seed + r) % 2**32 for r in range(REPLICAS)],
+        "riser_rise": RISE,
         "data": {
             "hash": store.content_hash(),
             "graphs": used.num_graphs,
@@ -118,10 +119,10 @@ def reproduce_masks(
     models = _measured(part, structure, masks, outputs, question["seeds"], history)
     drawn = max(range(REPLICAS), key=lambda r: models[r]["validation_accuracy"])
     record = question | {
+        "precision": precision_name("auto", torch.device(device)),
         "models": models,
         "agreement": agreement(masks, structure.graph),
         "node_share": structure.role_shares(),
-        "claims": [claim.check(models) for claim in claims_of(name)],
         "picture_rule": mask_pictures.rule(_RECIPE[name], PICTURES),
         "picture_seed": question["seeds"][drawn],
         "pictures": [

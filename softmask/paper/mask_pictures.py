@@ -97,6 +97,7 @@ def draw_pictures(record: dict[str, Any], recipe: dict[str, Any], store: GraphSt
     """
     outline = recipe.get("outline")
     roles: Sequence[str] | None = ("node", "hub (largest degree)") if outline == "hub" else outline
+    model = f"{record['settings']['variant'].upper()}, seed {record.get('picture_seed', record['seeds'][0])}"
     for picture in missing(record, out):
         g = picture["graph"]
         data = store[g]
@@ -110,7 +111,7 @@ def draw_pictures(record: dict[str, Any], recipe: dict[str, Any], store: GraphSt
                 data,
                 np.array(picture["masks"]).T,
                 out / name,
-                title=f"{record['set']}, graph {g}",
+                title=f"{record['set']}, graph {g} ({model})",
                 roles=roles,
                 engine=recipe["engine"],
                 **caption,
