@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from softmask.paper.mask_claims import claims_of
+from softmask.paper.published import QUICK
 
 
 def markdown(records: Sequence[dict[str, Any]]) -> str:
@@ -94,7 +95,7 @@ def _heading(record: dict[str, Any]) -> str:
     if "riser_rise" not in record:
         lines += ["", "The nodes that went from low to high are counted by ranks alone, however little the mask rose."]
     if record["quick"]:
-        lines += ["", "**The quick form: it shows that the recipe works; its numbers say nothing about the paper.**"]
+        lines += ["", QUICK]
     troubles = [t for model in record["models"] for t in model["troubles"]]
     return "\n".join([*lines, *(line for t in troubles for line in ("", f"Trouble: {t}."))])
 
