@@ -236,7 +236,7 @@ def test_without_ray(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingError, match=r"pip install 'softmask\[ray\]'"):
         study(tmp_path).run(OnRay())
-    assert read_json(tmp_path / "study.json")["protocol"] == "both"
+    assert not (tmp_path / "study.json").exists()
 
 
 @pytest.mark.parametrize("options", [{"device": "cuda:0"}, {"cpus": 0}, {"retries": -1}])
