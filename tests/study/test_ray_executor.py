@@ -15,7 +15,7 @@ from softmask.study.ask import ask
 from softmask.study.executors import Local
 from softmask.study.ray_cluster import check, import_ray
 from softmask.study.ray_executor import OnRay
-from softmask.study.record import read_json, read_record
+from softmask.study.record import read_record
 from softmask.study.settings import Settings
 from softmask.study.trial import Job, Trial
 from softmask.study.work import Work
