@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 import torch
 
+from softmask.baselines.gin import GIN
 from softmask.data import Features
 from softmask.data.catalog import open_data
 from softmask.data.networkx import from_networkx
 from softmask.data.synthetic import motif
 from softmask.fleet import Fleet, Replica, train_in_waves
 from softmask.fleet.waves import SmallerWaveWarning
-from softmask.nn import SoftMaskGNN
+from softmask.nn import GAT, SoftMaskGNN
 from softmask.paper.table2 import rows
 
 pytestmark = [
@@ -97,6 +98,29 @@ def test_tf32_follows_float32(store, replicas, exact, precision):
     rounded = _train(store, replicas, "cuda", precision)
     assert np.abs(rounded.train_loss - exact.train_loss).max() < 0.02
     assert np.abs(rounded.loss["test"] - exact.loss["test"]).max() < 0.02
+
+
+@pytest.mark.parametrize("model", ["gat", "gin"])
+def test_models_of_merged_nodes_learn_what_they_learn_on_the_cpu(model):
+    """Stars, cliques and trees in one batch, without dropout."""
+    graphs = [nx.star_graph(5 + i % 4) if i % 2 else nx.complete_graph(4 + i % 5) for i in range(24)]
+    graphs += [nx.random_labeled_tree(12, seed=s) for s in range(12)]
+    store = from_networkx(graphs, y=[i % 2 for i in range(36)])
+    features = Features.of(store)
+    make = {
+        "gat": lambda: GAT(features.channels, 16, 2, 2, jk=True, dropout=0.0),
+        "gin": lambda: GIN(features.channels, 16, 2, 2, dropout=0.0),
+    }[model]
+    found = []
+    for device, merge in (("cpu", False), ("cuda", True)):
+        fleet = Fleet(
+            *(make, store, features(store), [Replica(s, range(30), {"test": range(30, 36)}, lr=2e-3) for s in (0, 1)]),
+            **{"batch_size": 64, "device": device, "precision": "float32", "merge": merge, "compiles": False},
+        )
+        found.append(fleet.train(EPOCHS))
+    cpu, merged = found
+    np.testing.assert_allclose(merged.train_loss, cpu.train_loss, atol=5e-4)
+    np.testing.assert_allclose(merged.loss["test"], cpu.loss["test"], atol=5e-4)
 
 
 def test_two_runs_are_bit_equal(store, replicas, half):
