@@ -31,8 +31,8 @@ Engine = Literal["neato", "sfdp"]
 # Marks may touch, as the picture sets their size itself. neato would put a small component into a ring of a larger one,
 # where it looks like a part of it; sfdp keeps components apart by itself.
 _LAYOUT = {"neato": {"overlap": "true", "pack": "20", "packmode": "graph"}, "sfdp": {"overlap": "scale"}}
-# The least distance of two nodes that is wide enough, by the length of an edge, and how often neato may try for it.
-_APART, _STARTS = 0.8, 8
+# How often neato may try, and beyond how many edges nobody counts crossings.
+_STARTS, _EDGES = 8, 500
 # The largest part of an edge that the marks at its ends may hide, and what the bar and the gaps leave of a panel.
 _HIDDEN, _FREE = 0.7, 0.94
 _GAP = 7.0  # points, from a panel to the line before it
@@ -172,7 +172,8 @@ class _Marking:
 def layout(num_nodes: int, edges: np.ndarray, engine: Engine | None = None) -> np.ndarray:
     """Places for nodes: ``[nodes, 2]``, by Graphviz: neato, or sfdp for graphs of more than 200 nodes.
 
-    Where neato puts nodes upon each other, it tries again from other places, and the widest of its layouts is taken.
+    Where neato lets edges cross, or puts nodes upon each other, it tries again from other places, and the layout with
+    the fewest faults is taken.
     """
     if engine is None:
         engine = "neato" if num_nodes <= SFDP_ABOVE else "sfdp"
@@ -182,24 +183,42 @@ def layout(num_nodes: int, edges: np.ndarray, engine: Engine | None = None) -> n
         # complains about a library that the wheel of pygraphviz lacks and that nothing here needs.
         with _quiet():
             _graphviz(2, np.array([[0, 1]]), engine)
-    place = _graphviz(num_nodes, edges, engine)
-    for start in range(1, _STARTS if engine == "neato" else 0):
-        if (found := _closest(place, edges)) >= _APART:
+        return _graphviz(num_nodes, edges, engine)
+    best = _graphviz(num_nodes, edges, engine)
+    fewest = faults(best, edges)
+    for start in range(1, _STARTS):
+        if fewest == 0:
             break
         other = _graphviz(num_nodes, edges, engine, start)
-        place = other if _closest(other, edges) > found else place
-    return place
+        if (found := faults(other, edges)) < fewest:
+            best, fewest = other, found
+    return best
 
 
-def _closest(place: np.ndarray, edges: np.ndarray) -> float:
-    """How far the two closest nodes are from each other, by the length of the median edge."""
+def faults(place: np.ndarray, edges: np.ndarray) -> int:
+    """How many pairs of edges cross, and how many nodes are closer to another than half the median edge is long."""
     from scipy.spatial import cKDTree
 
+    edges = np.unique(np.sort(edges.reshape(-1, 2), axis=1), axis=0)
+    edges = edges[edges[:, 0] != edges[:, 1]]
     if not len(edges):
-        return np.inf
-    lengths = np.linalg.norm(place[edges[:, 0]] - place[edges[:, 1]], axis=1)
-    nearest = cKDTree(place).query(place, k=2)[0][:, 1]
-    return float(nearest.min() / max(np.median(lengths), 1e-9))
+        return 0
+    a, b = place[edges[:, 0]], place[edges[:, 1]]
+    apart = cKDTree(place).query(place, k=2)[0][:, 1]
+    close = int((apart < np.median(np.linalg.norm(a - b, axis=1)) / 2).sum())
+    if len(edges) > _EDGES:
+        return close
+    # Two edges cross if the ends of each lie on different sides of the other.
+    side_a, side_b = (_sides(a[:, None], b[:, None], ends[None]) for ends in (a, b))
+    apart_by = side_a * side_b < 0
+    shared = (edges[:, None, :, None] == edges[None, :, None, :]).any(axis=(2, 3))
+    return close + int(np.triu(apart_by & apart_by.T & ~shared, 1).sum())
+
+
+def _sides(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """On which side of the line from a to b lies c: the sign says."""
+    u, v = b - a, c - a
+    return u[..., 0] * v[..., 1] - u[..., 1] * v[..., 0]
 
 
 def _graphviz(num_nodes: int, edges: np.ndarray, engine: Engine, start: int | None = None) -> np.ndarray:

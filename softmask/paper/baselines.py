@@ -156,7 +156,7 @@ def _row(name: str, system: str, record: Record) -> tuple[str, list[str]]:
     if quoted is None or "paper" not in figures:
         return line, []
     ours = 100 * np.array(figures["paper"]["scores"])
-    error = ours.std(axis=1).mean() / np.sqrt(ours.shape[1])
+    error = ours.std(axis=1, ddof=1).mean() / np.sqrt(ours.shape[1])
     gap = ours.mean() - quoted[0]
     if abs(gap) <= 2 * error:
         return line, []

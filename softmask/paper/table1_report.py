@@ -82,8 +82,8 @@ def summary(out: Path) -> str:
 
 def _score(runs: dict[int, list[float]]) -> _Score:
     scores = 100 * np.array(list(runs.values()))
-    deviation = float(scores.std(axis=1).mean())
-    return _Score(float(scores.mean()), deviation, deviation / np.sqrt(scores.shape[1]), len(scores))
+    deviation, error = (float(scores.std(axis=1, ddof=ddof).mean()) for ddof in (0, 1))
+    return _Score(float(scores.mean()), deviation, error / np.sqrt(scores.shape[1]), len(scores))
 
 
 def _by_set(table: Table) -> dict[str, dict[str, _Score]]:

@@ -138,14 +138,27 @@ def test_layout_keeps_nodes_apart(graph):
     assert apart.min() > 0.05 * length
 
 
-def test_nodes_that_neato_puts_upon_each_other_are_placed_again(real_set):
+def test_faults_of_a_layout():
+    square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
+    rim = np.array([[0, 1], [1, 2], [2, 3], [3, 0]])
+    assert draw.faults(square, rim) == 0
+    assert draw.faults(square[[0, 2, 1, 3]], rim) == 1, "two edges cross"
+    assert draw.faults(square, np.concatenate([rim, rim[:, ::-1], [[2, 2]]])) == 0, "an edge both ways is one"
+    crowded = np.concatenate([square, [[0.1, 0.1]]])
+    assert draw.faults(crowded, rim) == 2, "two nodes upon each other"
+    assert draw.faults(square, np.zeros((0, 2), dtype=int)) == 0
+
+
+def test_neato_tries_again_where_edges_cross_or_nodes_lie_upon_each_other(real_set):
     store = open_data(real_set("NCI1"))
-    for g, wider in ((2172, True), (120, False)):
-        edges = store[g].edge_index.t().numpy()
-        first, best = draw._graphviz(int(store.sizes[g]), edges, "neato"), layout(int(store.sizes[g]), edges)
-        assert draw._closest(best, edges) >= 0.8
-        assert (draw._closest(first, edges) < 0.8) == wider
-        assert np.array_equal(first, best) != wider
+    better = 0
+    for g in (2172, 120, 67, 3353):
+        edges, n = store[g].edge_index.t().numpy(), int(store.sizes[g])
+        first, best = draw._graphviz(n, edges, "neato"), layout(n, edges)
+        assert draw.faults(best, edges) == 0, "these molecules can be drawn in the plane"
+        assert np.array_equal(first, best) == (draw.faults(first, edges) == 0)
+        better += draw.faults(first, edges) > 0
+    assert better >= 2
 
 
 def _tree(n, seed):
