@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from softmask.data.store import GraphStore
 from softmask.errors import CannotRun
 
-MINUTES = 60.0
+MINUTES = 120.0
 GIGABYTES = 12.0
 
 
@@ -20,7 +20,7 @@ class Cost:
         return Cost(self.minutes + other.minutes, self.gigabytes + other.gigabytes)
 
     def check(self, name: str, store: GraphStore, force: bool) -> None:
-        """Refuses what is beyond an hour or 12 GB, unless it is forced."""
+        """Refuses what is beyond two hours or 12 GB, unless it is forced."""
         if force or (self.minutes <= MINUTES and self.gigabytes <= GIGABYTES):
             return
         raise CannotRun(

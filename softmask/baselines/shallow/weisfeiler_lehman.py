@@ -8,7 +8,7 @@ from scipy import sparse
 from softmask.baselines.shallow import cost
 from softmask.baselines.shallow.graphs import adjacency, colours, counts, graph_of_node
 from softmask.baselines.shallow.protocol import Pause, no_pause
-from softmask.baselines.shallow.svm import Kernels, inner_products, normalised
+from softmask.baselines.shallow.svm import Kernels, inner_products, normalised, scaled
 from softmask.data.store import GraphStore
 
 
@@ -18,8 +18,9 @@ class WeisfeilerLehman:
 
     .. math:: k_h(G, G') = \sum_{t=0}^{h} \langle \phi_t(G), \phi_t(G') \rangle
 
-    with :math:`\phi_t(G)` how often each colour of round t occurs in G, normalised. Round 0 is the node label, or the
-    degree where a set has no labels, as is usual. The depth h, 1 to ``depth``, is chosen within the training graphs.
+    with :math:`\phi_t(G)` how often each colour of round t occurs in G. Round 0 is the node label, or the degree where a
+    set has no labels, as is usual. The depth h, 1 to ``depth``, and whether the kernel is normalised, which hides how
+    large a graph is, are chosen within the training graphs.
 
     A colour is 64 bits that follow from the colour of the node and the multiset of its neighbours' (Zobrist's sums);
     among n different neighbourhoods two coincide with a probability below :math:`n^2 / 2^{64}`.
@@ -35,14 +36,14 @@ class WeisfeilerLehman:
         rounds = self.depth + 1
         seconds = rounds * (store.num_edges * 4e-8 + store.num_nodes * 1e-6 + store.num_graphs**2 * 5e-7)
         here = cost.Cost(seconds / 60, (store.num_edges * 48 + store.num_nodes * 60 * rounds) / 1e9)
-        (here + cost.of_machine(store, self.depth, 4)).check(self.name, store, force)
+        (here + cost.of_machine(store, 2 * self.depth, 4)).check(self.name, store, force)
         matrix, graph = adjacency(store), graph_of_node(store)
         gram = np.zeros((store.num_graphs,) * 2)
         grams = []
         for t, colour in enumerate(refine(colours(store, matrix), matrix, self.depth)):
             gram += inner_products(counts(graph, colour, store.num_graphs), pause)
             if t > 0:
-                grams.append(normalised(gram).astype(np.float32))
+                grams += [normalised(gram).astype(np.float32), scaled(gram).astype(np.float32)]
         return Kernels(grams)
 
 

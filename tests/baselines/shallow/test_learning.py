@@ -239,7 +239,7 @@ class Stop(Exception):
 @pytest.mark.parametrize("name", ["wl", "gk", "rw", "pk", "fgsd", "awe"])
 @pytest.mark.parametrize("while_", ["prepare", "fit"])
 def test_kernels_can_be_stopped_at_any_time(name, while_):
-    """While the matrix is computed, which may take an hour, and while the machine is trained."""
+    """While the matrix is computed, which may take hours, and while the machine is trained."""
     store, y = rings_and_trees()
     left = 3
 
