@@ -41,6 +41,7 @@ def test_the_claims_are_answered_by_the_ends_of_the_curves():
     # On COLLAB the paper says that one layer does as well.
     assert answers((0.6, 0.8, 0.9, 0.95), "COLLAB") == ["yes", "no"]
     assert answers((0.6, 0.895, 0.9, 0.95), "COLLAB") == ["yes", "yes"]
+    assert answers((0.6, 0.97, 0.9, 0.95), "COLLAB") == ["yes", "yes"]
     # That GAT fails says nothing where SMG-JK fails too.
     assert answers((0.3, 0.5, 0.5, 0.5)) == ["yes", "no", "about equal"]
 
