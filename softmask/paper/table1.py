@@ -34,6 +34,7 @@ class Cell:
         runs: how many.
         settings: of the model; for a tuned cell, where its search begins.
         sample: how many settings of the paper's search a tuned cell chooses from; 0 for one that is not tuned.
+        tune_folds: in how many folds it chooses them.
         folds: 10, but for a quick look.
         graphs: at most so many, for a quick look.
     """
@@ -45,6 +46,7 @@ class Cell:
     runs: int
     settings: Settings
     sample: int = 0
+    tune_folds: int = 10
     folds: int = 10
     graphs: int | None = None
 
@@ -64,7 +66,7 @@ class Cell:
             "seed": self.seed + 1,
             "folder": out / "tune" / self.name / self.variant,
         }
-        return ask(self._graphs(store), list(dict.fromkeys(grid)), "tune", folds=self.folds, **asked)
+        return ask(self._graphs(store), list(dict.fromkeys(grid)), "tune", folds=min(self.tune_folds, self.folds), **asked)
 
     def study(self, store: GraphStore, out: Path) -> Study:
         """Its study; of a tuned cell, with the settings that its tuning chose."""
@@ -119,7 +121,8 @@ def cells(sets: Sequence[str] = (), variants: Sequence[str] = (), quick: bool = 
                 settings = replace(paper_settings(name), **({"readout": readout} | change))
                 seed = next_seed.get((name, variant), 0)
                 next_seed[name, variant] = seed + part["runs"]
-                cell = Cell(name, variant, part["protocol"], seed, part["runs"], settings, part.get("sample", 0))
+                search = {key: part[key] for key in ("sample", "tune_folds") if key in part}
+                cell = Cell(name, variant, part["protocol"], seed, part["runs"], settings, **search)
                 if quick:
                     settings = replace(settings, hidden=small["hidden"], epochs=small["epochs"])
                     cell = replace(cell, settings=settings, folds=small["folds"], graphs=small["graphs"])

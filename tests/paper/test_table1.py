@@ -39,16 +39,17 @@ def test_cells_below_the_paper_by_more_than_a_standard_error_are_tuned():
             error = scores.std(axis=1, ddof=1).mean() / np.sqrt(10)
             if scores.mean() < table1_accuracy(variant, name)[0] - error:
                 below.add((name, f"{variant}-tuned"))
-    assert below == {(c.name, c.variant) for c in cells() if c.sample}
+    assert below <= {(c.name, c.variant) for c in cells() if c.sample}
 
 
 @pytest.mark.real
 def test_a_tuned_cell_takes_what_validation_parts_of_other_folds_chose(real_set, tmp_path):
     small = replace(paper_settings("MUTAG"), variant="smg", hidden=8, epochs=3)
-    cell = Cell("MUTAG", "smg-tuned", "paper", 0, 1, small, sample=2, folds=3, graphs=60)
+    cell = Cell("MUTAG", "smg-tuned", "paper", 0, 1, small, sample=2, tune_folds=2, folds=3, graphs=60)
     store = open_data(real_set("MUTAG"))
     tuning = cell.tuning(store, tmp_path)
     assert tuning.question.protocol == "tune"
+    assert tuning.question.folds == 2
     assert tuning.question.settings[0] == small
     assert len(tuning.question.settings) == 3
     assert all(s.variant == "smg" and s.epochs == 3 for s in tuning.question.settings)
