@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class Kernels:
 
     Classes are learned by ``SVC``, numbers by kernel ridge regression with alpha = 1 / C. The matrix and C (1e-3 to
     1e3) are those with the best mean score over five folds of the training graphs; of equals, the first matrix and
-    the smallest C. The values of C are tried side by side, on as many cores as there are.
+    the smallest C. Values of C and inner folds are tried side by side, on as many cores as there are.
 
     Args:
         grams: ``[graphs, graphs]`` each.
@@ -39,22 +40,31 @@ class Kernels:
         y = numbers(y) if regression else y
         learn = _ridge if regression else _machine
 
-        def score(penalty: float) -> float:
+        def score(task: tuple[tuple[np.ndarray, ...], float]) -> float:
+            (among, across, inner, held), penalty = task
             found = learn(among, y[inner], penalty)(across)
             right = -np.abs(found - y[held]) if regression else found.argmax(1) == y[held]
             return float(right.mean())
 
         best, chosen = -np.inf, (0, PENALTIES[0])
         folds = inner_folds(y, seed)
+        cores = min(len(folds) * len(PENALTIES), os.cpu_count() or 1)
+        together = -(-cores // len(PENALTIES))
         # The solver works outside of Python's lock. That it may stop at MOST_STEPS is no news.
-        with _no_news(), ThreadPoolExecutor(min(len(PENALTIES), os.cpu_count() or 1)) as threads:
+        with _no_news(), ThreadPoolExecutor(cores) as threads:
             for which, gram in enumerate(self.grams):
                 scores = np.zeros(len(PENALTIES))
-                for inner, held in folds:
-                    pause()
-                    among = _part(gram, train[inner], train[inner])
-                    across = _part(gram, train[held], train[inner])
-                    scores += list(threads.map(score, PENALTIES))
+                for start in range(0, len(folds), together):
+                    parts = [_parts(gram, train, *fold) for fold in folds[start : start + together]]
+                    # The largest C, which takes the longest, goes first.
+                    waiting = [threads.submit(score, task) for task in product(parts, PENALTIES[::-1])]
+                    try:
+                        for done, future in enumerate(waiting):
+                            scores[-1 - done % len(PENALTIES)] += future.result()
+                            pause()
+                    finally:
+                        for future in waiting:
+                            future.cancel()
                 if scores.max() > best + 1e-12:
                     best, chosen = scores.max(), (which, PENALTIES[int(scores.argmax())])
         gram = self.grams[chosen[0]]
@@ -91,6 +101,11 @@ def inner_products(table: Any, pause: Pause = no_pause) -> np.ndarray:
 
 def _part(gram: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return gram[np.ix_(rows, columns)].astype(np.float64)
+
+
+def _parts(gram: np.ndarray, train: np.ndarray, inner: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What the machine of an inner fold is trained on and what it is tested on, and their places in `train`."""
+    return _part(gram, train[inner], train[inner]), _part(gram, train[held], train[inner]), inner, held
 
 
 @contextmanager
