@@ -66,7 +66,9 @@ class Cell:
             "seed": self.seed + 1,
             "folder": out / "tune" / self.name / self.variant,
         }
-        return ask(self._graphs(store), list(dict.fromkeys(grid)), "tune", folds=min(self.tune_folds, self.folds), **asked)
+        return ask(
+            self._graphs(store), list(dict.fromkeys(grid)), "tune", folds=min(self.tune_folds, self.folds), **asked
+        )
 
     def study(self, store: GraphStore, out: Path) -> Study:
         """Its study; of a tuned cell, with the settings that its tuning chose."""
