@@ -52,7 +52,7 @@ def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = F
             smg = table1_cells([name], [recipe["with_smg"]], quick)
             named = list(BASELINES) if part["systems"] == "all" else part["systems"]
             protocol = part.get("protocol", recipe["protocol"])
-            found += [c for c in smg if c not in found]
+            found += [c for c in smg[:1] if c not in found]
             found += [_cell(name, system, protocol, smg[0], quick) for system in named]
     # The cheap ones first: what trains one by one takes by far the longest.
     found.sort(key=lambda cell: ("fleet", "once", "one by one").index(way_of(cell.settings.model)))
@@ -92,12 +92,19 @@ def gather(out: Path) -> dict[tuple[str, str], Record | str]:
         record = read_record(path.parent)
         table[record.question["data"], path.parent.name] = record
     smg = _recipe()["with_smg"]
-    # Of several, the first: the one whose runs begin with seed 0, as those of the baselines do.
+    # Those whose runs begin with seed 0, as those of the baselines do; the protocols may have a study each.
     for path in sorted((out / "table1").glob(f"*/{smg}/*-seed0-*/result.json")):
         record = read_record(path.parent)
         before = record.question["data_hash"]
         now = _recipe()["same_graphs"].get(before, before)
-        table.setdefault((record.question["data"], smg), replace(record, question=record.question | {"data_hash": now}))
+        record = replace(record, question=record.question | {"data_hash": now})
+        first = table.setdefault((record.question["data"], smg), record)
+        assert isinstance(first, Record)
+        assert first.result is not None
+        assert record.result is not None
+        if first is not record and first.splits == record.splits:
+            figures = record.result["figures"] | first.result["figures"]
+            table[record.question["data"], smg] = replace(first, result=first.result | {"figures": figures})
     return table
 
 
@@ -118,7 +125,7 @@ def markdown(out: Path) -> str:
         for system in systems:
             found = table.get((name, system))
             if isinstance(found, str):
-                refused.append(f"- {_title(system)} on {name}: {found}")
+                refused.append(f"- {title(system)} on {name}: {found}")
             elif found is not None:
                 line, note = _row(name, system, found)
                 lines.append(line)
@@ -139,9 +146,9 @@ def markdown(out: Path) -> str:
         "## Refused": refused,
         "## Not run yet": _missing(table),
     }
-    for title, said in sections.items():
+    for heading, said in sections.items():
         if said:
-            lines += ["", title, "", *said]
+            lines += ["", heading, "", *said]
     return "\n".join(lines) + "\n"
 
 
@@ -151,7 +158,7 @@ def _row(name: str, system: str, record: Record) -> tuple[str, list[str]]:
     ways = ", ".join(record.result.get("ways", ("fleet",)))  # the first studies were fleets all, and do not say so
     shown = "" if quoted is None else f"{quoted[0]:.1f}" + ("" if quoted[1] is None else f" ± {quoted[1]:.1f}")
     runs = str(record.question.get("runs", len(record.splits)))
-    cells_ = [name, _title(system), ways, runs, *(_percent(figures.get(f)) for f in ("paper", "fair")), shown]
+    cells_ = [name, title(system), ways, runs, *(_percent(figures.get(f)) for f in ("paper", "fair")), shown]
     line = f"| {' | '.join(cells_)} |"
     if quoted is None or "paper" not in figures:
         return line, []
@@ -164,7 +171,7 @@ def _row(name: str, system: str, record: Record) -> tuple[str, list[str]]:
     why = [reasons.get(system, {}).get(key, "") for key in ("all", name)]
     told = "; known to differ: " + "; ".join(w for w in why if w) if any(why) else ""
     errors = f" ({abs(gap) / error:.1f} standard errors)" if error > 0 else ""
-    return line, [f"- {_title(system)} on {name}: {gap:+.1f} points{errors}{told}."]
+    return line, [f"- {title(system)} on {name}: {gap:+.1f} points{errors}{told}."]
 
 
 def _significance(table: dict[tuple[str, str], Record | str], names: Sequence[str]) -> list[str]:
@@ -174,13 +181,13 @@ def _significance(table: dict[tuple[str, str], Record | str], names: Sequence[st
         ours = table.get((name, recipe["with_smg"]))
         for system in recipe["against"]:
             other = table.get((name, system))
-            missing = [_title(s) for s, r in ((recipe["with_smg"], ours), (system, other)) if not isinstance(r, Record)]
+            missing = [title(s) for s, r in ((recipe["with_smg"], ours), (system, other)) if not isinstance(r, Record)]
             if isinstance(ours, Record) and isinstance(other, Record):
                 first = _first(ours, len(other.splits))
                 said.append(f"- {name}: {compare_studies(first, other).sentence()}{_of_first(first, ours, system)}")
             else:
                 said.append(
-                    f"- {name}: SMG-JK against {_title(system)} cannot be said, {' and '.join(missing)} not run."
+                    f"- {name}: SMG-JK against {title(system)} cannot be said, {' and '.join(missing)} not run."
                 )
     return said
 
@@ -204,7 +211,7 @@ def _of_first(first: Record, whole: Record, system: str) -> str:
     figure = "fair" if "fair" in first.result["figures"] else "paper"
     part, all_ = (100 * result["figures"][figure]["mean"] for result in (first.result, whole.result))
     return (
-        f" Of SMG-JK's {len(whole.splits)} runs the first is paired, which has the folds of {_title(system)}: it has "
+        f" Of SMG-JK's {len(whole.splits)} runs the first is paired, which has the folds of {title(system)}: it has "
         f"{part:.1f} %, all of them together {all_:.1f} %."
     )
 
@@ -214,7 +221,7 @@ def _missing(table: dict[tuple[str, str], Record | str]) -> list[str]:
     rest: dict[str, list[str]] = {}
     for cell in cells():
         if (cell.name, cell.variant) not in table:
-            rest.setdefault(cell.name, []).append(_title(cell.variant))
+            rest.setdefault(cell.name, []).append(title(cell.variant))
     return [f"- {name}: {', '.join(systems)}" for name, systems in rest.items()]
 
 
@@ -227,7 +234,8 @@ def _quoted(name: str, system: str) -> tuple[float, float | None] | None:
     return table["accuracy"][row][name], table["std"].get(row, {}).get(name)
 
 
-def _title(system: str) -> str:
+def title(system: str) -> str:
+    """How a system is printed."""
     model = {"model": system} if system in BASELINES else {"model": SOFT_MASK, "variant": system}
     return title_of(model)
 

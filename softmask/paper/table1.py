@@ -114,15 +114,16 @@ def cells(sets: Sequence[str] = (), variants: Sequence[str] = (), quick: bool = 
         ]
     changed = {row["variant"]: row["settings"] for row in own_rows()}
     found: list[Cell] = []
-    next_seed: dict[tuple[str, str], int] = {}
+    next_seed: dict[tuple[str, str, str], int] = {}
     for part in parts:
         for name in part["sets"]:
             for variant in part["variants"]:
                 readout = recipe["readout"].get(variant, {}).get(name, "sum")
                 change = changed.get(variant, {"variant": variant})
                 settings = replace(paper_settings(name), **({"readout": readout} | change))
-                seed = next_seed.get((name, variant), 0)
-                next_seed[name, variant] = seed + part["runs"]
+                figures = ("paper", "fair") if part["protocol"] == "both" else (part["protocol"],)
+                seed = max(next_seed.get((name, variant, figure), 0) for figure in figures)
+                next_seed |= {(name, variant, figure): seed + part["runs"] for figure in figures}
                 search = {key: part[key] for key in ("sample", "tune_folds") if key in part}
                 cell = Cell(name, variant, part["protocol"], seed, part["runs"], settings, **search)
                 if quick:
@@ -138,7 +139,14 @@ def cells(sets: Sequence[str] = (), variants: Sequence[str] = (), quick: bool = 
             close = difflib.get_close_matches(unknown[0].upper() if what == "set" else unknown[0].lower(), known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(known))}"
             raise SettingError(f"the {table} has no {what} {unknown[0]!r}; {hint}")
-    return [c for c in found if (not sets or c.name in sets) and (not variants or c.variant in variants)]
+    wanted = [c for c in found if (not sets or c.name in sets) and (not variants or c.variant in variants)]
+    if not wanted:
+        has = {v: ", ".join(dict.fromkeys(c.name for c in found if c.variant == v)) for v in variants}
+        raise SettingError(
+            f"the {table} has none of these variants on {', '.join(sets)}; "
+            + "; ".join(f"{variant} is there on {names}" for variant, names in has.items())
+        )
+    return wanted
 
 
 def gather(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
@@ -162,11 +170,34 @@ def gather(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
                     f"{path.parent}: the run of seed {twice[0]} is there twice; remove one of the folders"
                 )
             row[figure] |= made
-        begin = datetime.fromisoformat(question["provenance"]["date"]).timestamp()
-        row["spans"].append((" and ".join(result["devices"]), begin, begin + result["device_s"]))
+        row["spans"].append(_span(question, result))
         row["precisions"] += result["precisions"]
         row["troubles"] += len(result["troubles"])
     columns = list(published()["table1"]["accuracy"]["SMG"])
     return dict(
         sorted(table.items(), key=lambda item: (columns.index(item[0][0]), list(row_names()).index(item[0][1])))
     )
+
+
+def tunings(out: Path) -> dict[tuple[str, str], str]:
+    """The settings that each finished tuning chose, by set and variant, in words."""
+    found = {}
+    for path in sorted((out / "tune").glob("*/*/result.json")):
+        question, result = read_json(path.with_name("study.json")), read_json(path)
+        chosen = question["settings"][result["chosen"]]
+        searched = (f"{key.replace('_', ' ')} {chosen[key]}" for key in read_grid("paper", question["data"]).values)
+        found[question["data"], path.parent.name] = ", ".join(searched)
+    return found
+
+
+def tuning_spans(out: Path) -> list[tuple[str, float, float]]:
+    """On which device the tunings ran, and from when to when."""
+    return [
+        _span(read_json(path.with_name("study.json")), read_json(path))
+        for path in sorted((out / "tune").glob("*/*/result.json"))
+    ]
+
+
+def _span(question: dict[str, Any], result: dict[str, Any]) -> tuple[str, float, float]:
+    begin = datetime.fromisoformat(question["provenance"]["date"]).timestamp()
+    return " and ".join(result["devices"]), begin, begin + result["device_s"]

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from softmask.paper import baselines
 from softmask.paper.published import OURS, QUICK, best_other, published, table1_accuracy
-from softmask.paper.table1 import cells, gather, own_rows, row_names
+from softmask.paper.table1 import cells, gather, own_rows, row_names, tuning_spans, tunings
+from softmask.study.record import read_json
 
 Table = dict[tuple[str, str], dict[str, Any]]
 
@@ -53,8 +55,8 @@ def markdown(out: Path) -> str:
     ]
     if any(row["folds"] != 10 for row in table.values()):
         return "\n\n".join([QUICK, *parts]) + "\n"
-    parts += [_reached(table), _first(table), _attributes(table), _precisions(table), _time(table)]
-    parts += [_missing(table), _missing_own(table)]
+    parts += [_reached(table), _first(table), _ahead_of_us(table, out), _attributes(table), _tuned(table, out)]
+    parts += [_precisions(table), _time(table, out), _missing(table), _missing_fair(table), _missing_own(table)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -66,17 +68,20 @@ def summary(out: Path) -> str:
     lines = [f"| set | {' | '.join(OURS.values())} | best of ours beyond the paper | best other system |"]
     lines += ["|---|---|---|---|---|---|"]
     for name, made in _by_set(table).items():
-        most = max(*(round(score.mean, 1) for score in made.values()), _theirs(name))
+        counted = _counted(table, name, made)
+        most = max(*(round(made[v].mean, 1) for v in counted), _theirs(name))
 
-        def shown(score: _Score) -> str:
-            return f"**{score.mean:.1f}**" if round(score.mean, 1) >= most else f"{score.mean:.1f}"  # noqa: B023
+        def shown(variant: str) -> str:
+            mean = made[variant].mean  # noqa: B023
+            return f"**{mean:.1f}**" if variant in counted and round(mean, 1) >= most else f"{mean:.1f}"  # noqa: B023
 
         printed = {v: f"({100 * table1_accuracy(v, name)[0]:.1f})" for v in OURS}
-        cells_ = [f"{shown(made[v])} {printed[v]}" if v in made else printed[v] for v in OURS]
+        cells_ = [f"{shown(v)} {printed[v]}" if v in made else printed[v] for v in OURS]
         best = max((v for v in made if v not in OURS), key=lambda v: made[v].mean, default=None)
-        cells_.append("" if best is None else f"{shown(made[best])} ({_about(table, name, best, made[best])})")
+        cells_.append("" if best is None else f"{shown(best)} ({_about(table, name, best, made[best])})")
         lines.append(f"| {name} | {' | '.join(cells_)} | {_other(name)} |")
-    parts = ["\n".join(lines), _first(table), _precisions(table), _time(table), _missing(table)]
+    parts = ["\n".join(lines), _reached(table), _first(table), _ahead_of_us(table, out), _attributes(table)]
+    parts += [_time(table, out), _missing(table)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -102,6 +107,15 @@ def _plain(table: Table, name: str, variant: str) -> _Score | None:
     runs = table.get((name, plain), {"paper": {}})["paper"]
     same = {seed: runs[seed] for seed in table[name, variant]["paper"] if seed in runs}
     return _score(same) if len(same) == len(table[name, variant]["paper"]) else None
+
+
+def _counted(table: Table, name: str, made: dict[str, _Score]) -> list[str]:
+    """The rows that may be called first: the paper's, and those of ours that have as many runs as the plain variant.
+    One that has fewer would be measured against a mean by the luck of its folds.
+    """
+    plain = {row["variant"]: row["settings"]["variant"] for row in own_rows()}
+    runs = {variant: len(table[name, variant]["paper"]) for variant in made}
+    return [v for v in made if v in OURS or runs[v] >= runs.get(plain[v], 1)]
 
 
 def _about(table: Table, name: str, variant: str, score: _Score) -> str:
@@ -140,9 +154,11 @@ def _reached(table: Table) -> str:
 
 def _first(table: Table) -> str:
     """On which sets we are first among all rows of the paper's table."""
-    alone, beyond, clear, by_set = [], [], 0, _by_set(table)
+    alone, beyond, clear, by_set, fewer = [], [], 0, _by_set(table), False
     for name, made in by_set.items():
-        best = max(made.values(), key=lambda score: score.mean)
+        counted = _counted(table, name, made)
+        fewer = fewer or len(counted) < len(made)
+        best = max((made[v] for v in counted), key=lambda score: score.mean)
         paper = max((made[v] for v in OURS if v in made), key=lambda score: score.mean, default=None)
         ahead = round(best.mean, 1) - _theirs(name)
         clear += ahead > best.error
@@ -151,12 +167,29 @@ def _first(table: Table) -> str:
         elif ahead >= 0:
             beyond.append(f"{name} ({_ahead(ahead)})")
     with_own = f", and with rows of our own on {', '.join(beyond)}" if beyond else ""
+    left = " Rows of our own with fewer runs than the plain variant are not counted." if fewer else ""
     return (
         f"Our best row is first among all rows of the paper's table, or level with the first, on "
         f"{len(alone) + len(beyond)} of {len(by_set)} sets, at one decimal, as the paper prints its own rows: with the "
         f"paper's variants on {', '.join(alone) or 'none'}{with_own}. On {clear} of them it is ahead by more than one "
-        "standard error."
+        f"standard error. The best of several rows is itself chosen by what they reach on the test folds.{left}"
     )
+
+
+def _ahead_of_us(table: Table, out: Path) -> str:
+    """Which other systems, as measured here and not as quoted, have more than our best row on the same folds."""
+    ours: dict[str, float] = {}
+    for (name, _), row in table.items():
+        if 0 in row["paper"]:
+            ours[name] = max(ours.get(name, 0.0), round(100 * float(np.mean(row["paper"][0])), 1))
+    ahead: dict[str, list[str]] = {}
+    for path in sorted((out / "baselines").glob("*/*/result.json")):
+        name, system = path.parts[-3:-1]
+        theirs = 100 * read_json(path)["figures"].get("paper", {"mean": 0.0})["mean"]
+        if name in ours and round(theirs, 1) > ours[name]:
+            ahead.setdefault(name, []).append(f"{baselines.title(system)} {theirs:.1f}")
+    said = "; ".join(f"on {name} {', '.join(systems)}, our best {ours[name]:.1f}" for name, systems in ahead.items())
+    return f"Of the other systems, measured here on the folds of seed 0, some are ahead of us: {said}." if ahead else ""
 
 
 def _ahead(points: float) -> str:
@@ -179,21 +212,37 @@ def _precisions(table: Table) -> str:
     return f"Of the {len(made)} studies, {counts} arithmetic."
 
 
-def _time(table: Table) -> str:
-    """Sentences on how long all studies took; where some ran at the same time, it is counted once."""
-    paper = [row for (_, variant), row in table.items() if variant in OURS]
-    runs = [sum(max(len(row["paper"]), len(row["fair"])) for row in rows) for rows in (paper, table.values())]
+def _tuned(table: Table, out: Path) -> str:
+    """What the tunings chose."""
+    chosen = tunings(out)
+    said = [f"{name} {row_names()[v]} ({chosen[name, v]})" for name, v in table if (name, v) in chosen]
+    if not said:
+        return ""
     return (
-        f"{len(paper)} of the paper's 30 cells, {runs[0]} runs of ten folds under one or both protocols, took "
-        f"{_minutes(paper)}; with {len(table) - len(paper)} of our own, {runs[1]} runs, it was "
-        f"{_minutes(table.values())}. Time in which several were trained at once counts once; compilation is included."
+        f"Chosen by tuning: {'; '.join(said)}. The validation parts are of folds drawn by another seed, but of the "
+        "same graphs: a graph of a test fold here may have been one to choose by there."
     )
 
 
-def _minutes(rows: Iterable[dict[str, Any]]) -> str:
+def _time(table: Table, out: Path) -> str:
+    """Sentences on how long all studies took; where some ran at the same time, it is counted once."""
+    paper = [row for (_, variant), row in table.items() if variant in OURS]
+    runs = [sum(max(len(row["paper"]), len(row["fair"])) for row in rows) for rows in (paper, table.values())]
+    spans = [[span for row in rows for span in row["spans"]] for rows in (paper, table.values())]
+    one_by_one = sum(end - begin for _, begin, end in spans[0])
+    return (
+        f"{len(paper)} of the paper's 30 cells, {runs[0]} runs of ten folds under one or both protocols, took "
+        f"{_minutes(spans[0])}, several of them at once; the times of the single studies add up to "
+        f"{one_by_one / 60:.0f} minutes. With {len(table) - len(paper)} of our own, {runs[1]} runs, and all tuning, it "
+        f"was {_minutes(spans[1] + tuning_spans(out))}. Time in which several were trained at once counts once; "
+        "compilation is included."
+    )
+
+
+def _minutes(spans: Iterable[tuple[str, float, float]]) -> str:
     total: dict[str, float] = {}
     until: dict[str, float] = {}
-    for device, begin, end in sorted(span for row in rows for span in row["spans"]):
+    for device, begin, end in sorted(spans):
         total[device] = total.get(device, 0.0) + max(0.0, end - max(begin, until.get(device, 0.0)))
         until[device] = max(until.get(device, 0.0), end)
     times = {device: round(seconds / 60) for device, seconds in total.items()}
@@ -210,6 +259,16 @@ def _missing(made: Collection[tuple[str, str]]) -> str:
         elif lacking:
             rest.append(f"{name} ({', '.join(lacking)})")
     return f"Not run yet: {', '.join(rest)}." if rest else ""
+
+
+def _missing_fair(table: Table) -> str:
+    """Which of the paper's cells have no fair figure yet."""
+    rest: dict[str, list[str]] = {}
+    for name, variant in table:
+        if variant in OURS and not table[name, variant]["fair"]:
+            rest.setdefault(name, []).append(OURS[variant])
+    named = "; ".join(f"{name} ({', '.join(variants)})" for name, variants in rest.items())
+    return f"Fair figures not run yet: {named}." if rest else ""
 
 
 def _missing_own(made: Collection[tuple[str, str]]) -> str:
