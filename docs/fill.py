@@ -45,6 +45,19 @@ def _figure3() -> str:
     return f"{figure3.markdown(RESULTS)}\n![Training accuracy by epoch](../results/figure3/figure3.png)"
 
 
+def _pictures_in_short() -> str:
+    """The answers of Figure 3, its picture, and one of masks, for the README."""
+    record = next(r for r in figure4.gather(RESULTS / "figure4", "figure4") if r["set"] == "REDDIT-BINARY")
+    return "\n\n".join(
+        [
+            figure3.answers(RESULTS),
+            "![Training accuracy by epoch](results/figure3/figure3.png)",
+            mask_report.agreement(record),
+            f"![Masks of a graph of REDDIT-BINARY](results/figure4/{record['pictures'][0]['files'][1]})",
+        ]
+    )
+
+
 def _masks() -> str:
     parts, missing = [], []
     for figure, sets in figure4.FIGURES.items():
@@ -68,6 +81,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "table 1 in short": lambda: table1_report.summary(RESULTS),
     "table 2": lambda: table2.markdown(RESULTS),
     "table 2 in short": _table2_in_short,
+    "figures in short": _pictures_in_short,
     "figure 3": _figure3,
     "masks": _masks,
 }

@@ -89,13 +89,13 @@ _REDDIT = (
         "first layer without the root",
         "In the first layer, the weights are completely distributed on leaf parts with almost zero weights on the root "
         "part",
-        "in the first layer the mask of the hub, the node of the largest degree, is below 0.1 and the mean mask of the "
-        "leaves is above it (numbers: leaves/hub, means over graphs)",
-        lambda layer: [layer["role"]["leaves"]["mean"], layer["role"]["hub"]["mean"]],
-        lambda n: n[0][1] < 0.1 and n[0][0] > n[0][1],
+        "in the first layer the hub, the node of the largest degree, and the nodes beside it both have a mean mask "
+        "below 0.1, and nodes two steps away have more than both (numbers: hub/beside/two steps)",
+        lambda layer: layer["at_distance"][:3],
+        lambda n: max(n[0][:2]) < 0.1 and n[0][2] > max(n[0][:2]),
     ),
     Claim(
-        "from leaves to root, by degree",
+        "from leaves to root by degree",
         "the weights move from leaf parts to the root part",
         "the rank correlation of mask and degree within a graph is larger in the last layer than in the first (mean "
         "over the graphs that have one)",
@@ -103,7 +103,7 @@ _REDDIT = (
         lambda n: n[-1] > n[0],
     ),
     Claim(
-        "from leaves to root, by distance",
+        "from leaves to root by distance",
         "the weights move from leaf parts to the root part",
         "the rank correlation of mask and distance to the hub, the node of the largest degree, within a graph is "
         "smaller in the last layer than in the first (mean over the graphs that have one)",
@@ -111,7 +111,7 @@ _REDDIT = (
         lambda n: n[-1] < n[0],
     ),
     Claim(
-        "from leaves to root, by share",
+        "from leaves to root by share",
         "the weights move from leaf parts to the root part",
         "the leaves have a smaller share of a graph's mask weight in the last layer than in the first (mean over "
         "graphs)",
@@ -121,10 +121,10 @@ _REDDIT = (
     Claim(
         "the root gains",
         "In higher layers, the weights of the root part are increased",
-        "the mask of the hub, the node of the largest degree, is larger in the last layer than in the first (mean over "
-        "graphs)",
-        _mean("role", "hub"),
-        lambda n: n[-1] > n[0],
+        "in some higher layer the mean masks of the hub, the node of the largest degree, and of the nodes beside it "
+        "are both larger than in the first by at least 0.05 (numbers: hub/beside)",
+        lambda layer: layer["at_distance"][:2],
+        lambda n: any(min(hub - n[0][0], beside - n[0][1]) >= 0.05 for hub, beside in n[1:]),
     ),
     Claim(
         "last layer in part",

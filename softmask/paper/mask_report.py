@@ -16,43 +16,49 @@ def markdown(records: Sequence[dict[str, Any]]) -> str:
 
 
 def summary(records: Sequence[dict[str, Any]]) -> str:
-    """One row a set: the spread of masks, what they go with, and which of the paper's claims are met."""
+    """The spread of masks and what they go with, model by model, and which of the paper's claims are met."""
     distances = any(r["figure"] == "figure4" for r in records)
-    head = [
-        *("set", "test accuracy by seed", "deviation of masks within a graph", "rank correlation with degree"),
-        *(("with distance to hub",) if distances else ()),
-        *("claims met", "met by some seeds", "not met"),
-    ]
+    head = ["set", "seed", "test accuracy", "deviation of masks within a graph", "rank correlation with degree"]
+    head += ["with distance to hub"] if distances else []
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    numbers = ("within", "degree", "distance") if distances else ("within", "degree")
     for r in records:
-        numbers = ("within", "degree", "distance") if distances else ("within", "degree")
-        cells = [
-            *(r["set"] + (" (quick form)" if r["quick"] else ""), _accuracies(r)),
-            *(_by_layer(r, what) for what in numbers),
-            *_verdicts(r),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
+        for model in r["models"]:
+            cells = [r["set"], str(model["seed"]), f"{100 * model['accuracy']:.1f}"]
+            cells += [", ".join(_number(layer[what]["mean"]) for layer in model["layers"]) for what in numbers]
+            lines.append("| " + " | ".join(cells) + " |")
     lines += [
         "",
-        "Numbers by layer, first to last, are means over test graphs and seeds; correlations over those graphs that "
-        "have one, where neither value is the same for all nodes.",
+        "Numbers by layer, first to last, are means over test graphs; correlations over those graphs that have one, "
+        "where neither value is the same for all nodes.",
+        "",
+        *(agreement(r) for r in records),
     ]
     if older := [r["set"] for r in records if not _has_epochs(r)]:
-        lines[-1] += f" {', '.join(older)}: of the last epoch, made before a validation part chose it."
+        lines += ["", f"{', '.join(older)}: of the last epoch, made before a validation part chose it."]
     if older := [r["set"] for r in records if "riser_rise" not in r]:
-        lines[-1] += f" {', '.join(older)}: low becomes high by ranks alone."
+        lines += ["", f"{', '.join(older)}: low becomes high by ranks alone."]
     return "\n".join(lines)
 
 
-def _verdicts(record: dict[str, Any]) -> tuple[str, str, str]:
-    """The claims that all seeds meet, that some do, and that none does."""
+def agreement(record: dict[str, Any]) -> str:
+    """In plain words: what our models have in common with the paper's pictures, and with each other."""
     found = _checked(record)
     met, some, no = ([c for c in found if c["verdict"] == v] for v in ("yes", "in part", "no"))
+    said = [f"all our models do as the paper says in {len(met)} of {len(found)} points" + _named(met)]
+    said += [f"some do in {len(some)}" + _named(some, seeds=True)] if some else []
+    said += [f"none does in {len(no)}" + _named(no)] if no else []
+    between = ", ".join(_number(layer["mean"]) for layer in record["agreement"])
+    quick = " (quick form)" if record["quick"] else ""
     return (
-        f"{len(met)} of {len(found)}" + (f": {_names(met)}" if met else ""),
-        "; ".join(f"{c['name']} ({_seeds(c)})" for c in some) or "none",
-        _names(no) or "none",
+        f"- {record['set']}{quick}: {', '.join(said)}. Between the masks of two seeds the rank correlation is "
+        f"{between} by layer, where 1 would be the same order of nodes."
     )
+
+
+def _named(claims: list[dict[str, Any]], seeds: bool = False) -> str:
+    names = "; ".join(f"{c['name']}: {_seeds(c)}" if seeds else c["name"] for c in claims)
+    return f" ({names})" if claims else ""
 
 
 def _checked(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -60,24 +66,8 @@ def _checked(record: dict[str, Any]) -> list[dict[str, Any]]:
     return [claim.check(record["models"]) for claim in claims_of(record["set"])]
 
 
-def _names(claims: list[dict[str, Any]]) -> str:
-    return "; ".join(claim["name"] for claim in claims)
-
-
 def _seeds(claim: dict[str, Any]) -> str:
     return f"{sum(seed['met'] for seed in claim['seeds'])} of {len(claim['seeds'])} seeds"
-
-
-def _by_layer(record: dict[str, Any], what: str) -> str:
-    means = []
-    for layers in zip(*(model["layers"] for model in record["models"]), strict=True):
-        known = [layer[what]["mean"] for layer in layers if layer[what]["mean"] is not None]
-        means.append(_number(sum(known) / len(known) if known else None))
-    return ", ".join(means)
-
-
-def _accuracies(record: dict[str, Any]) -> str:
-    return ", ".join(f"{100 * model['accuracy']:.1f}" for model in record["models"])
 
 
 def _heading(record: dict[str, Any]) -> str:

@@ -42,6 +42,12 @@ def test_the_claims_are_answered_by_the_ends_of_the_curves():
     assert answers((0.6, 0.8, 0.9, 0.95), "COLLAB") == ["yes", "no"]
     assert answers((0.6, 0.895, 0.9, 0.95), "COLLAB") == ["yes", "yes"]
     assert answers((0.6, 0.97, 0.9, 0.95), "COLLAB") == ["yes", "yes"]
+    # Of two seeds one fails.
+    broken = _made_up((0.8, 0.8, 0.9, 0.95))
+    broken["REDDIT-BINARY"]["GAT"]["train_accuracy"][1][-8:] = [0.5] * 8
+    _, (_, _, answer, numbers), _ = claims(broken)
+    assert answer == "in part (1 of 2 seeds)"
+    assert "GAT by seed 80.0, 50.0 % (in its best epoch 80.0, 73.8 %)" in numbers
     # That GAT fails says nothing where SMG-JK fails too.
     assert answers((0.3, 0.5, 0.5, 0.5)) == ["yes", "no", "about equal"]
 
