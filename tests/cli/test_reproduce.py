@@ -30,7 +30,7 @@ def test_a_machine_that_cannot_draw_trains_and_another_draws(sets, run, small, t
         code, out, err = run(*command)
     assert code == 2
     assert "pip install 'softmask[draw]'" in err
-    assert "| PROTEINS (quick form) |" in out
+    assert "- PROTEINS (quick form): all our models" in out
     assert {path.name for path in place.iterdir()} == {"masks-PROTEINS.json", "masks.md"}
     before = (place / "masks-PROTEINS.json").read_bytes()
     code, out, err = run(*command)
@@ -39,6 +39,17 @@ def test_a_machine_that_cannot_draw_trains_and_another_draws(sets, run, small, t
     pictures = [line for line in out.splitlines() if line.endswith((".svg", ".png"))]
     assert len(pictures) == 2
     assert all(Path(path).stat().st_size > 10_000 for path in pictures)
+
+
+@pytest.mark.real
+def test_rows_of_table_1_one_of_them_tuned(sets, run, tmp_path):
+    rows = ("--set", "MUTAG", "--variant", "smg-jk", "--variant", "m-smg-jk-norm-tuned")
+    code, out, err = run("reproduce", "table1", "--quick", *rows, "--out", tmp_path, "--data-dir", sets)
+    assert code == 0
+    assert "| MUTAG | SMG-JK |" in out
+    assert "| MUTAG | M-SMG-JK, norm, tuned |" in out
+    assert "m-smg-jk-norm-tuned, its settings: " in err
+    assert (tmp_path / "quick" / "tune" / "MUTAG" / "m-smg-jk-norm-tuned" / "result.json").exists()
 
 
 @pytest.mark.parametrize("what", ["figure3", "figure4", "collab"])
