@@ -259,6 +259,7 @@ def _panels(
     marking: _Marking,
     diameter: float,
 ) -> None:
+    from matplotlib.colors import to_rgb
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
@@ -270,9 +271,12 @@ def _panels(
     # All edges are one path, so that where they lie over each other they get no darker than one.
     code = np.tile([Outline.MOVETO, Outline.LINETO], len(edges))
     thin = float(np.clip(8 / np.sqrt(max(len(edges), 1)), 0.2, 0.8))
+    # Of a clique they fill the whole area, before which nodes should still be seen.
+    pale = float(np.clip((2 * len(edges) / max(len(table), 1) - 6) / 12, 0.0, 0.5))
+    colour_of_edges = tuple((1 - pale) * channel + pale for channel in to_rgb(EDGES))
     for k, ax in enumerate(axes):
         lines = PathPatch(Outline(place[edges].reshape(-1, 2), code), fill=False, zorder=1)
-        lines.set(edgecolor=EDGES, linewidth=thin, gid=f"layer-{k + 1}-edges")
+        lines.set(edgecolor=colour_of_edges, linewidth=thin, gid=f"layer-{k + 1}-edges")
         ax.add_patch(lines)
         shape = np.zeros(len(table), dtype=int) if marking.shape is None else marking.shape
         for s in np.unique(shape):
