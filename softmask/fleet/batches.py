@@ -9,12 +9,12 @@ from torch import Tensor
 
 from softmask.data.store import GraphStore
 from softmask.fleet.edges import StoreEdges
-from softmask.fleet.pairs import Layout, StorePairs
+from softmask.fleet.pairs import Layout, StorePairs, fewest_pairs
 from softmask.fleet.quotient import Quotient
 from softmask.ops import Neighbours, Segments
 from softmask.ops.edge_table import EdgeTable
 from softmask.ops.keyed import keyed_bits
-from softmask.ops.pair_blocks import PairBlocks, num_places
+from softmask.ops.pair_blocks import Blocks, PairBlocks, num_places
 
 
 class Plan(NamedTuple):
@@ -70,20 +70,25 @@ def plan(parts: Sequence[np.ndarray | Sequence[int]], sizes: Tensor, batch_size:
     )
 
 
-def with_layout(plans: Sequence[Plan], sizes: Tensor) -> list[Plan]:
-    """The plans with a place for every slot of a batch, so large that it holds the largest graph of its group.
-
-    All of them get the same places, so that one compiled program serves them.
-    """
-    size, slots = sizes.cpu().numpy(), max(plan.slots for plan in plans)
-    largest = np.ones(slots, dtype=np.int64)
+def blocks_of(plans: Sequence[Plan], sizes: Tensor) -> Blocks:
+    """Places for every slot of a batch, in blocks: so many that it holds the largest graph of its group in any plan."""
+    size = sizes.cpu().numpy()
+    largest = np.ones(max(plan.slots for plan in plans), dtype=np.int64)
     for plan in plans:
         graphs = plan.graphs.cpu().numpy()
         for row, count, batches in zip(graphs, plan.counts.tolist(), plan.batches.tolist()):
             heads = size[row[:count:batches]]
             largest[: len(heads)] = np.maximum(largest[: len(heads)], heads)
-    layout = Layout.of(largest, sizes.device)
-    nodes = num_places(layout.blocks)
+    return fewest_pairs(largest)
+
+
+def with_layout(plans: Sequence[Plan], sizes: Tensor) -> list[Plan]:
+    """The plans with places for every slot of a batch (:func:`blocks_of`).
+
+    All of them get the same places, so that one compiled program serves them.
+    """
+    layout = Layout.of(blocks_of(plans, sizes), sizes.device)
+    slots, nodes = len(layout.first), num_places(layout.blocks)
     return [
         plan._replace(slots=slots, nodes=nodes, padding=1 - (1 - plan.padding) * plan.nodes / nodes, layout=layout)
         for plan in plans
@@ -122,6 +127,7 @@ class Batch(NamedTuple):
         graphs: ``[replicas, slots]``, graph ids, -1 for an empty slot.
         edges: what the edges carry, ``[replicas, nodes, places]`` and so on, if they carry anything.
         pairs: positions ``[replicas, nodes, 3]`` and bonds, if the nodes are in space.
+        pair_blocks: the places of the graphs, for a model of pairs of nodes without positions.
     """
 
     x: Tensor
@@ -130,6 +136,7 @@ class Batch(NamedTuple):
     graphs: Tensor
     edges: EdgeTable | None = None
     pairs: PairBlocks | None = None
+    pair_blocks: Blocks | None = None
 
     def in_dims(self) -> tuple[int, Neighbours, Segments, int | None, PairBlocks | None]:
         """How vmap takes x, neighbours, segments, edges and pairs: the store's own arrays are of all replicas."""

@@ -131,6 +131,9 @@ class Fleet:
     of any graph in a slot without one, and ``None`` in evaluation. A method ``loss_per_graph(out, y)``, which gives one
     number a graph, stands for `loss`; it gets the graphs of all replicas at once, and takes each by itself.
 
+    A model of all pairs of nodes has an argument ``pair_blocks``. The graphs of a batch then stand in blocks of equally
+    many places (:data:`softmask.ops.pair_blocks.Blocks`), which it gets; a place without a node is padding.
+
     Regression targets are scaled to mean 0 and deviation 1 of each replica's training part; :attr:`mean` and
     :attr:`std`, ``[replicas, outputs]`` in float64, undo that.
     """
@@ -262,7 +265,7 @@ class Fleet:
     def _plans(self, parts: Sequence[Sequence[np.ndarray | Sequence[int]]], batch_size: int) -> list[Plan]:
         sizes = self.graphs.store.sizes
         made = [plan(part, sizes, batch_size) for part in parts]
-        return made if self.graphs.pairs is None or not made else with_layout(made, sizes)
+        return with_layout(made, sizes) if made and self.graphs.in_places else made
 
     def _cached_replicas(self) -> int:
         """How many replicas compute together on a CPU: as many as keep one tensor of all of them in its caches."""
@@ -532,7 +535,7 @@ class Fleet:
 
         def one(parameters, buffers, x, neighbours, segments, edges, pairs, y):
             tensors, inputs = {**parameters, **buffers}, (x, neighbours, segments)
-            given = {"edge_attr": edges, "pos": pairs}
+            given = {"edge_attr": edges, "pos": pairs, "pair_blocks": batch.pair_blocks}
             options = {"batch_size": slots} | {name: value for name, value in given.items() if value is not None}
             options |= {"y": y} if self.shows_targets else {}
             if not masks:
@@ -551,7 +554,7 @@ class Fleet:
         out_dims: Any = _Forward(0, 0, 0 if masks else None, 0)  # type: ignore[arg-type]
         in_dims = (0, 0, *batch.in_dims(), None if y is None else 0)
         run = vmap(one, in_dims=in_dims, out_dims=out_dims, randomness="error")
-        tensors, (x, neighbours, segments, _, edges, pairs) = buffers | crew.statistics, batch
+        tensors, (x, neighbours, segments, _, edges, pairs, _) = buffers | crew.statistics, batch
         return run(crew.parameters, tensors, x, neighbours, segments, edges, pairs, y)
 
     def _forward_alone(self, crew: _Crew, batch: LevelledBatch, buffers: dict[str, Tensor], masks: bool) -> _Forward:

@@ -10,7 +10,7 @@ from softmask.fleet.batches import Batch, assemble
 from softmask.fleet.edges import StoreEdges
 from softmask.fleet.levels import LevelledBatch, StoreLevels
 from softmask.fleet.order import by_degree
-from softmask.fleet.pairs import Layout, StorePairs
+from softmask.fleet.pairs import Layout, StorePairs, works_on_pairs
 from softmask.fleet.quotient import Quotient, quotient
 from softmask.nn import GAT, SoftMaskGNN
 from softmask.ops.bitmaps import bitmaps
@@ -55,6 +55,7 @@ class Graphs:
         self.model, self.compute, self.merge = model, compute, merge
         # Distances want float32, whatever the layers compute in.
         self.pairs = None if pairs is None else pairs.to(device, dtype)
+        self.on_pairs = works_on_pairs(model)
         self.edges: StoreEdges | None = None
         # Attention has no sums over bit matrices.
         self.bitmaps = None if isinstance(model, GAT) else _bitmaps(self.store)
@@ -130,7 +131,13 @@ class Graphs:
         if self.levels is not None:
             return self.levels.kept_batch(graphs) if again else self.levels.batch(graphs)
         known = (self.bitmaps, self.hubs, self.edges, self.quotient, self.pairs)
-        return assemble(self.store, self.x, graphs, nodes, *known, layout)
+        made = assemble(self.store, self.x, graphs, nodes, *known, layout)
+        return made if layout is None or not self.on_pairs else made._replace(pair_blocks=layout.blocks)
+
+    @property
+    def in_places(self) -> bool:
+        """Whether every slot of a batch has places of its own (:class:`Layout`)."""
+        return self.on_pairs or self.pairs is not None
 
 
 def _sums_only(model: Module) -> bool:

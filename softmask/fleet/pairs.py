@@ -1,10 +1,12 @@
-"""Batches of graphs in space: where their nodes lie, and which of them are bonded."""
+"""Batches for models of all pairs of nodes: the places of the graphs; where nodes lie in space, and their bonds."""
 
+from inspect import signature
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
@@ -32,9 +34,8 @@ class Layout(NamedTuple):
     column: Tensor
 
     @classmethod
-    def of(cls, largest: np.ndarray, device: torch.device) -> "Layout":
-        """A layout for slots that hold at most so many nodes each, in falling order."""
-        blocks = fewest_pairs(largest, _BLOCKS)
+    def of(cls, blocks: Blocks, device: torch.device) -> "Layout":
+        """The layout of some blocks."""
         graphs, places = (torch.tensor(t) for t in zip(*blocks))
         room = torch.repeat_interleave(places, graphs)
         slots = torch.arange(len(room))
@@ -45,7 +46,12 @@ class Layout(NamedTuple):
         return cls(blocks, *(t.to(device) for t in arrays))
 
 
-def fewest_pairs(largest: np.ndarray, most: int) -> Blocks:
+def works_on_pairs(model: Module) -> bool:
+    """Whether a model wants its graphs in blocks, as ``pair_blocks``, to work on all pairs of their nodes."""
+    return "pair_blocks" in signature(model.forward).parameters
+
+
+def fewest_pairs(largest: np.ndarray, most: int = _BLOCKS) -> Blocks:
     """Runs of slots, at most so many, that pad slots of falling sizes to the fewest pairs of places."""
     sizes, counts = np.unique(np.maximum(largest, 1), return_counts=True)
     sizes, before = sizes[::-1], np.concatenate([[0], np.cumsum(counts[::-1])])

@@ -15,15 +15,17 @@ from torch.nn import Module
 from softmask.data.store import GraphStore
 from softmask.device import pick_device
 from softmask.errors import CannotRun, SettingError
-from softmask.fleet.batches import plan
+from softmask.fleet.batches import blocks_of, plan
 from softmask.fleet.check import check
 from softmask.fleet.fleet import Fleet, OnEpoch
 from softmask.fleet.history import History, Trouble
+from softmask.fleet.pairs import works_on_pairs
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.replica import Replica
 from softmask.fleet.snapshot import Snapshot
 from softmask.fleet.stack import check_models
 from softmask.nn import GAT, GeometricSoftMaskGNN, SoftMaskGNN
+from softmask.ops.pair_blocks import num_pairs
 
 # d-wide vectors a node and layer that a step holds at its peak, and those outside the layers. Measured on an H200:
 # 10 replicas of PROTEINS (SMG, d = 128) peaked at 15, of REDDIT-BINARY (SMG-JK, d = 256) at 10 a layer.
@@ -145,7 +147,7 @@ def memory_needs(
 
     On the CPU the replicas compute one after the other, in the same memory; on CUDA all at once. A model of which more
     must be known says by its method ``numbers_held(nodes, graphs)`` how many float32 numbers it alone holds for a
-    batch.
+    batch. One of all pairs of nodes is asked for ``numbers_held(pairs, graphs)``, in the precision of the arithmetic.
     """
     planned = plan([r.train for r in replicas], store.sizes, batch_size)
     nodes = planned.nodes
@@ -163,8 +165,11 @@ def memory_needs(
         # Nothing is known of another model but its parameters; a matrix of them has as many rows as it gives outputs.
         wide = 4 * sum(p.size(0) if p.dim() else 1 for p in model.parameters())
     batch = nodes * wide * compute.itemsize
-    if hasattr(model, "numbers_held"):
-        batch = model.numbers_held(nodes, planned.slots) * max(compute.itemsize, 4)  # type: ignore[operator]
+    held: Callable[[int, int], int] | None = getattr(model, "numbers_held", None)
+    if held is not None and works_on_pairs(model):
+        batch = held(num_pairs(blocks_of([planned], store.sizes)), planned.slots) * compute.itemsize
+    elif held is not None:
+        batch = held(nodes, planned.slots) * max(compute.itemsize, 4)
     # Parameters, their copy for the arithmetic, gradients, Adam's two averages; their own mean.
     own = (6 if any(r.average for r in replicas) else 5) * 4 * entries
     return (0, batch + own) if device.type == "cuda" else (batch, own)

@@ -1,4 +1,4 @@
-"""All pairs of nodes of each graph, as dense blocks: for small graphs whose nodes have positions."""
+"""All pairs of nodes of each graph, as dense blocks: for small graphs."""
 
 from typing import NamedTuple
 
@@ -54,6 +54,32 @@ def split_pairs(x: Tensor, blocks: Blocks) -> list[Tensor]:
     return [part.unflatten(0, (graphs, n, n)) for part, (graphs, n) in zip(parts, blocks)]
 
 
+def one_block(batch: Tensor, batch_size: int) -> tuple[Blocks, Tensor]:
+    """PyG's form of a batch as one block, and the place of each node in it, ``[nodes]``; padding is behind all graphs.
+
+    Args:
+        batch: ``[nodes]``, the graph of each node; a negative entry marks padding.
+        batch_size: the number of graphs.
+    """
+    real = (batch >= 0).nonzero().squeeze(1)
+    graph = batch[real]
+    order = torch.argsort(graph, stable=True)
+    count = torch.bincount(graph, minlength=batch_size)
+    first = count.cumsum(0) - count
+    rank = torch.empty_like(graph)
+    rank[order] = torch.arange(len(graph), device=graph.device) - first[graph[order]]
+    places = max(int(count.max()), 1) if batch_size else 1
+    at = batch.new_full((len(batch),), batch_size * places)
+    at[real] = graph * places + rank
+    return ((batch_size, places),), at
+
+
+def put(values: Tensor, at: Tensor, places: int) -> Tensor:
+    """What belongs to nodes, ``[nodes, ...]``, at their places, ``[places, ...]``; zero where there is no node."""
+    # All padding meets in one place behind the last, which is cut off.
+    return values.new_zeros(places + 1, *values.shape[1:]).index_copy(0, at, values)[:-1]
+
+
 def as_pair_blocks(
     pos: Tensor,
     batch: Tensor,
@@ -72,27 +98,13 @@ def as_pair_blocks(
         edge_kind: ``[edges]``, their kinds, from 1 on; all 1 if not given.
         weight: ``[nodes]``, masses; all 1 if not given.
     """
-    real = (batch >= 0).nonzero().squeeze(1)
-    graph = batch[real]
-    order = torch.argsort(graph, stable=True)
-    count = torch.bincount(graph, minlength=batch_size)
-    first = count.cumsum(0) - count
-    rank = torch.empty_like(graph)
-    rank[order] = torch.arange(len(graph), device=graph.device) - first[graph[order]]
-    places = max(int(count.max()), 1) if batch_size else 1
-    # Padding stands behind all graphs, where it is cut off.
-    at = batch.new_full((len(batch),), batch_size * places)
-    at[real] = graph * places + rank
-    shape = (batch_size * places + 1,)
-
-    def spread(values: Tensor) -> Tensor:
-        return values.new_zeros(shape + values.shape[1:]).index_copy(0, at[real], values[real])[:-1]
-
-    kind = torch.zeros(batch_size * places**2, dtype=torch.long, device=pos.device)
+    blocks, at = one_block(batch, batch_size)
+    room, places = num_places(blocks), blocks[0][1]
+    kind = torch.zeros(num_pairs(blocks), dtype=torch.long, device=pos.device)
     source, target = (at[end] for end in edge_index)
     kinds = torch.ones_like(source) if edge_kind is None else edge_kind.long()
-    inside = (source < shape[0] - 1) & (target < shape[0] - 1) & (source != target)
+    inside = (source < room) & (target < room) & (source != target)
     pair = target * places + source % places
     kind[pair[inside]] = kinds[inside]
     weight = pos.new_ones(len(batch)) if weight is None else weight
-    return PairBlocks(spread(pos), spread(weight), kind, ((batch_size, places),)), at
+    return PairBlocks(put(pos, at, room), put(weight, at, room), kind, blocks), at
