@@ -32,7 +32,6 @@ class Inputs(NamedTuple):
         task: ``classification`` or ``regression``.
         sizes: ``[graphs]``, the number of nodes of every graph of the set.
         edge_channels: size of the edges' input vectors; ``None`` if they carry nothing.
-        memory: bytes that are free where it trains; ``None`` if nobody asked.
         features: how nodes become input vectors; ``None`` if that does not matter.
         degree: the largest degree of a node of the set.
     """
@@ -42,7 +41,6 @@ class Inputs(NamedTuple):
     task: str
     sizes: "np.ndarray"
     edge_channels: int | None = None
-    memory: int | None = None
     features: "Features | None" = None
     degree: int = 0
 

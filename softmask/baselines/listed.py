@@ -149,7 +149,7 @@ NETWORKS = (
         title="PPGNN",
         about="products of matrices over all pairs of nodes; small graphs only",
         reference="Maron et al., Provably powerful graph networks, NeurIPS 2019",
-        way="one by one",
+        way="fleet",
         origin=(
             "utils/config.py of github.com/hadarser/ProvablyPowerfulGraphNetworks_torch, that of most sets; "
             "it has batches of 5 graphs of one size, and an adjacency matrix scaled by the degrees"

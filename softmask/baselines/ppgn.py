@@ -1,41 +1,68 @@
-"""PPGN: provably powerful graph networks, on dense matrices."""
+"""PPGN: provably powerful graph networks, on the matrices of all pairs of nodes."""
 
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Linear, Module, ModuleList, ReLU, Sequential
-from torch_geometric.utils import to_dense_adj, to_dense_batch
+from torch_geometric import EdgeIndex
 
-from softmask.baselines.dense import check_memory
 from softmask.baselines.entry import Inputs
+from softmask.nn.embed import mapped
+from softmask.nn.readout import as_batch
+from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, neighbour_sum
+from softmask.ops.pair_blocks import Blocks, num_places, one_block, put, split_nodes
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
 
-# Matrices a channel and block that a step holds, counted in the code below and in what autograd keeps.
-_HELD = 10
+# Vectors of each pair that a block keeps for its gradient, and those of a step that come and go beside them; measured.
+_KEPT, _BESIDE = 7, 6
 
 
 class Block(Module):
     r"""A block of `"Provably Powerful Graph Networks" <https://arxiv.org/abs/1905.11136>`_, equation (6):
     :math:`m_4 \big( \mathbf{X} \, \Vert \, m_1(\mathbf{X}) \cdot m_2(\mathbf{X}) \big)`, where the perceptrons work on
     every entry of the matrices by itself, and the product is one of matrices, channel by channel.
+
+    What is linear in :math:`\mathbf{X}` comes first (:meth:`first`), so that the matrices of a graph's adjacency and
+    features need not be formed to be mapped.
+
+    Shapes:
+        - **z:** ``[graphs, nodes, nodes, 3 * out_channels]``, of :meth:`first`
+        - **real:** ``[graphs, nodes, nodes]``, 1 for pairs of nodes and 0 for padding
+        - **output:** ``[graphs, nodes, nodes, out_channels]``, anything for padding
     """
 
     def __init__(self, in_channels: int, out_channels: int):
         super().__init__()
+        self.in_channels = in_channels
         self.m1, self.m2 = (
             Sequential(Linear(in_channels, out_channels), ReLU(), Linear(out_channels, out_channels), ReLU())
             for _ in range(2)
         )
         self.m4 = Linear(in_channels + out_channels, out_channels)
 
-    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+    def first(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the maps of X, side by side: the first of both perceptrons, and the part of m4."""
+        lins = [_linear(self.m1, 0), _linear(self.m2, 0), self.m4]
+        return torch.cat([lin.weight[:, : self.in_channels] for lin in lins]), torch.cat([lin.bias for lin in lins])
+
+    def forward(self, z: Tensor, real: Tensor) -> Tensor:
         """"""  # noqa: D419
-        # The biases must not fill the padding, over which the product sums.
-        a, b = ((m(x) * real).movedim(-1, 1) for m in (self.m1, self.m2))
-        return self.m4(torch.cat([x, (a @ b).movedim(1, -1)], dim=-1)) * real
+        z1, z2, z4 = z.chunk(3, dim=-1)
+        product = _matrices(_linear(self.m1, 2), z1, real) @ _matrices(_linear(self.m2, 2), z2, real)
+        rest = F.linear(product.flatten(1).mT, self.m4.weight[:, self.in_channels :])
+        return z4 + rest.reshape(z4.shape)
+
+
+def _matrices(lin: Linear, z: Tensor, real: Tensor) -> Tensor:
+    """The second layer of a perceptron, as matrices for the product: ``[channels, graphs, nodes, nodes]``."""
+    # A map may give its result in this order at no cost. The biases must not fill the padding, over which the product
+    # sums; masked before the ReLU and not after it, one tensor serves both gradients.
+    h = lin.weight @ z.relu().flatten(0, 2).mT + lin.bias.unsqueeze(-1)
+    return (h.unflatten(1, real.shape) * real).relu()
 
 
 class PPGN(Module):
@@ -43,48 +70,105 @@ class PPGN(Module):
     its features on the diagonal; after every block the maxima over the diagonal and over the rest are read out and go
     through a linear map, and the results are added (the second of the two suffixes of its paper).
 
-    Time grows with the cube and memory with the square of the largest graph of a batch.
+    Time and memory grow with the square of the nodes, and at last time with the cube.
 
     Args:
-        in_channels: number of node features.
+        in_channels: number of node features (of kinds of token, for integer input).
         hidden_channels: number of channels.
         num_layers: number of blocks.
         out_channels: number of classes or targets.
+
+    Shapes:
+        - as for :class:`softmask.nn.GAT`; with **pair_blocks** the nodes stand in blocks of graphs with equally many
+          places (:data:`softmask.ops.pair_blocks.Blocks`), and without it all graphs are padded to the largest
     """
+
+    # What a fleet that computes in half precision leaves in float32.
+    full_precision = ("outs",)
 
     def __init__(self, in_channels: int, hidden_channels: int, num_layers: int, out_channels: int):
         super().__init__()
+        self.hidden_channels = hidden_channels
         sizes = [in_channels + 1, *[hidden_channels] * (num_layers - 1)]
         self.blocks = ModuleList(Block(size, hidden_channels) for size in sizes)
         self.outs = ModuleList(Linear(2 * hidden_channels, out_channels) for _ in sizes)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, batch_size: int | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor | EdgeIndex | Neighbours,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        pair_blocks: Blocks | None = None,
+    ) -> Tensor:
         """"""  # noqa: D419
-        adj = to_dense_adj(edge_index, batch, batch_size=batch_size).to(x.dtype)
-        features, there = to_dense_batch(x, batch, batch_size=batch_size, max_num_nodes=adj.size(1))
-        h = torch.cat([adj.unsqueeze(-1), torch.diag_embed(features.movedim(-1, 1)).movedim(1, -1)], dim=-1)
+        batch, graphs = as_batch(batch, batch_size, x)
+        graph, at = as_segments(batch).graph, None
+        if pair_blocks is None:
+            pair_blocks, at = one_block(graph, graphs)
+        weight, bias = self._blocks()[0].first()
+        real = graph >= 0
+        adj = _adjacency(as_neighbours(edge_index, len(x)), real, at, pair_blocks, weight.dtype)
+        features = mapped(x, weight[:, 1:])
+        if at is not None:
+            features, adj, real = (put(t, at, num_places(pair_blocks)) for t in (features, adj, real))
+        scores = []
+        for own, rows, there in zip(*(split_nodes(t, pair_blocks) for t in (features, adj, real))):
+            # The rows are those of targets, the matrix is that of sources and targets. What follows has its strides.
+            entry = rows[..., : rows.size(1)].mT.contiguous().unsqueeze(-1)
+            loops = torch.eye(rows.size(1), dtype=torch.bool, device=x.device)
+            z = entry * weight[:, 0] + bias + loops.unsqueeze(-1) * own.unsqueeze(2)
+            scores.append(self._scores(z, there, loops))
+        return torch.cat(scores)
+
+    def _scores(self, z: Tensor, there: Tensor, loops: Tensor) -> Tensor:
+        """The outputs for graphs with equally many places, of the first maps of their matrices."""
         pairs = there.unsqueeze(1) & there.unsqueeze(2)
-        loops = torch.eye(adj.size(1), dtype=torch.bool, device=x.device)
-        real = pairs.unsqueeze(-1).to(x.dtype)
-        score: Tensor | float = 0.0
-        for block, out in zip(self.blocks, self.outs):
-            h = block(h, real)
-            score = score + out(torch.cat([_largest(h, pairs & loops), _largest(h, pairs & ~loops)], dim=-1))
-        assert isinstance(score, Tensor)
-        return score
+        real, rest = pairs.to(z.dtype), (pairs & ~loops).flatten(1)
+        kind = next(self.outs.parameters()).dtype
+        scores: list[Tensor] = []
+        h: Tensor | None = None
+        for block, out in zip(self._blocks(), self.outs):
+            h = block(z if h is None else F.linear(h, *block.first()), real)
+            both = [_largest(h.diagonal(dim1=1, dim2=2).mT, there), _largest(h.flatten(1, 2), rest)]
+            scores.append(out(torch.cat(both, dim=-1).to(kind)))
+        return torch.stack(scores).sum(dim=0)
+
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+    def numbers_held(self, pairs: int, graphs: int) -> int:
+        """About how many numbers a step of training holds for a batch with so many pairs of places."""
+        return pairs * self.hidden_channels * (_KEPT * len(self.blocks) + _BESIDE)
+
+
+def _linear(m: Sequential, layer: int) -> Linear:
+    lin = m[layer]
+    assert isinstance(lin, Linear)
+    return lin
+
+
+def _adjacency(neighbours: Neighbours, real: Tensor, at: Tensor | None, blocks: Blocks, dtype: torch.dtype) -> Tensor:
+    """How often each node has each of its graph as a neighbour, ``[nodes, most places of a graph]``: a sum over
+    neighbours of one-hot vectors, which say where in its graph a node stands.
+    """
+    wide = max(places for _, places in blocks)
+    place = torch.arange(wide, device=real.device)
+    rank = torch.cat([place[:places].repeat(graphs) for graphs, places in blocks]) if at is None else at % wide
+    return neighbour_sum(((rank.unsqueeze(1) == place) & real.unsqueeze(1)).to(dtype), neighbours)
 
 
 def _largest(h: Tensor, where: Tensor) -> Tensor:
-    """The maximum over the pairs of each graph, ``[graphs, channels]``; zero where there is none."""
-    if h.size(1) == 0:  # graphs without nodes alone
-        return h.new_zeros(h.size(0), h.size(-1))
-    most = h.masked_fill(~where.unsqueeze(-1), -torch.inf).flatten(1, 2).amax(dim=1)
-    return torch.where(where.flatten(1).any(dim=1, keepdim=True), most, 0)
+    """The maximum over some rows of each graph, ``[graphs, channels]``; zero where there is none.
+
+    Args:
+        h: ``[graphs, rows, channels]``.
+        where: ``[graphs, rows]``, which of them.
+    """
+    most = h.masked_fill(~where.unsqueeze(-1), -torch.inf).amax(dim=1)
+    return torch.where(where.any(dim=1, keepdim=True), most, 0)
 
 
 def build_ppgn(inputs: Inputs, settings: "Settings") -> PPGN:
-    """PPGN, unless the largest graphs make it take more memory than there is."""
-    largest = int(inputs.sizes.max(initial=1))
-    held = largest**2 * (2 * inputs.channels + _HELD * settings.layers * settings.hidden)
-    check_memory("PPGNN", held, inputs, settings)
+    """PPGN; graphs that are too large for the memory are refused when it trains."""
     return PPGN(inputs.channels, settings.hidden, settings.layers, inputs.outputs)

@@ -12,7 +12,6 @@ from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.fleet import History, Replica, train_in_waves
 from softmask.fleet.precision import Precision
-from softmask.fleet.waves import free_memory
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
@@ -60,7 +59,6 @@ def train_baseline(
         task=task,
         sizes=store.sizes.cpu().numpy(),
         edge_channels=None if edges is None else edges.channels,
-        memory=free_memory(torch.device(device)),
         features=features,
         degree=int(store.degree().max()) if store.num_nodes else 0,
     )

@@ -9,9 +9,6 @@ from theory.graphs import examples, graphs
 from softmask.baselines import Inputs, baseline_settings
 from softmask.baselines.dgcnn import DGCNN, nodes_to_keep
 from softmask.baselines.pooling import build_sagpool, build_topk
-from softmask.baselines.ppgn import PPGN
-from softmask.baselines.registry import find_model
-from softmask.errors import SettingError
 
 CLOSE = {"atol": 1e-8, "rtol": 1e-8}
 
@@ -146,84 +143,6 @@ def test_dgcnn_keeps_as_many_nodes_as_six_in_ten_graphs_have():
     assert nodes_to_keep(np.array([3, 3, 3])) == 10
     with pytest.raises(ValueError, match="at least 10"):
         DGCNN(3, 4, 2, 5, k=9)
-
-
-@examples(15)
-@given(graph=graphs(min_nodes=1, messy=False, directed=False))
-def test_ppgn(graph):
-    numbers = graph.numbers()
-    model = numbers.fill(PPGN(3, 4, 2, 5))
-    w = weights(model)
-
-    def mlp(name, x):
-        x = relu(x @ w[f"{name}.0.weight"].T + w[f"{name}.0.bias"])
-        return relu(x @ w[f"{name}.2.weight"].T + w[f"{name}.2.bias"])
-
-    def forward(x, adjacency):
-        n = len(adjacency)
-        h = np.zeros((n, n, 4))
-        h[:, :, 0] = adjacency
-        for v in range(n):
-            h[v, v, 1:] = x[v]
-        score = 0
-        for k in range(2):
-            a, b = mlp(f"blocks.{k}.m1", h), mlp(f"blocks.{k}.m2", h)
-            product = np.einsum("uwc,wvc->uvc", a, b)
-            h = np.concatenate([h, product], axis=2) @ w[f"blocks.{k}.m4.weight"].T + w[f"blocks.{k}.m4.bias"]
-            loops = np.array([h[v, v] for v in range(n)]).max(axis=0)
-            rest = [h[u, v] for u in range(n) for v in range(n) if u != v]
-            read = np.concatenate([loops, np.max(rest, axis=0) if rest else np.zeros(4)])
-            score = score + w[f"outs.{k}.weight"] @ read + w[f"outs.{k}.bias"]
-        return score
-
-    x = numbers.normal(graph.num_nodes, 3)
-    out = model(x, graph.edge_index, graph.batch_vector, graph.num_graphs).detach().numpy()
-    np.testing.assert_allclose(out, one_by_one(graph, x.numpy(), forward), **CLOSE)
-
-
-def test_ppgn_tells_apart_what_weisfeiler_and_leman_do_not():
-    """Two triangles and a ring of six, which no sum over neighbours tells apart."""
-    torch.manual_seed(0)
-    model = PPGN(1, 8, 2, 3).double().eval()
-    around = torch.arange(6)
-    ring = torch.stack([around, (around + 1) % 6])
-    triangles = torch.stack([around, torch.tensor([1, 2, 0, 4, 5, 3])])
-    outs = [
-        model(torch.ones(6, 1).double(), torch.cat([e, e.flip(0)], dim=1), torch.zeros(6, dtype=torch.long), 1)
-        for e in (ring, triangles)
-    ]
-    assert (outs[0] - outs[1]).abs().max() > 1e-4
-
-
-def test_ppgn_takes_a_batch_of_graphs_without_nodes():
-    """They give what such a graph gives beside another."""
-    torch.manual_seed(0)
-    model, none = PPGN(1, 8, 2, 3).double().eval(), torch.empty(2, 0, dtype=torch.long)
-    alone = model(torch.empty(0, 1).double(), none, torch.empty(0, dtype=torch.long), 2)
-    beside = model(torch.ones(1, 1).double(), none, torch.zeros(1, dtype=torch.long), 3)
-    torch.testing.assert_close(alone, beside[1:])
-
-
-def test_ppgn_says_beforehand_what_is_too_large():
-    """REDDIT-MULTI-12K: its largest graph has 3782 nodes."""
-    inputs = Inputs(3, 2, "classification", np.array([10, 3782]), memory=16 * 2**30)
-    settings = baseline_settings("ppgn")
-    with pytest.raises(SettingError, match=r"about [\d,.]+ GiB for a batch of 32 graphs of up to 3782 nodes"):
-        find_model("ppgn").build(inputs, settings)
-    find_model("ppgn").build(inputs._replace(sizes=np.array([10, 30])), settings)
-
-
-@pytest.mark.parametrize(("nodes", "hidden"), [(40, 5), (40, 16), (150, 5)])
-def test_the_estimate_is_what_autograd_keeps(nodes, hidden):
-    """Counted by hand: every tensor that a forward pass keeps for its gradient, but for the weights."""
-    settings = baseline_settings("ppgn", hidden=hidden, batch_size=2)
-    inputs = Inputs(3, 2, "classification", np.array([nodes, nodes]))
-    model = find_model("ppgn").build(inputs, settings).train()
-    held = numbers_kept(model, nodes, 2) * 4
-    # Refused with a little less memory than that, and not with a little more.
-    with pytest.raises(SettingError, match="GiB are free here"):
-        find_model("ppgn").build(inputs._replace(memory=int(0.8 * held)), settings)
-    find_model("ppgn").build(inputs._replace(memory=int(1.25 * held)), settings)
 
 
 def numbers_kept(model, nodes, graphs, *more):
