@@ -54,8 +54,8 @@ def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = F
             protocol = part.get("protocol", recipe["protocol"])
             found += [c for c in smg[:1] if c not in found]
             found += [_cell(name, system, protocol, smg[0], quick) for system in named]
-    # The cheap ones first: what trains one by one takes by far the longest.
-    found.sort(key=lambda cell: ("fleet", "once", "one by one").index(way_of(cell.settings.model)))
+    # PPGNN, with vectors for all pairs of nodes, takes by far the longest.
+    found.sort(key=lambda cell: (cell.settings.model == "ppgn", way_of(cell.settings.model) == "once"))
     for what, wanted, known in (
         ("set", sets, {c.name for c in found}),
         ("system", systems, {c.variant for c in found}),

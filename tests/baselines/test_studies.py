@@ -1,6 +1,7 @@
 """Baselines as studies: all three ways through the same protocols, records, reports and executors."""
 
 import dataclasses
+import os
 import re
 from io import StringIO
 from pathlib import Path
@@ -180,15 +181,17 @@ def test_other_processes_cannot_know_what_was_registered_here(tmp_path):
 
 
 @pytest.mark.slow
-def test_on_ray(tmp_path):
+@pytest.mark.parametrize("name", ["gin", SMALL, "labels-logistic"])
+def test_on_ray(name, tmp_path, monkeypatch):
     pytest.importorskip("ray")
     from softmask.study.ray_executor import OnRay
 
-    for name in ("ppgn", "labels-logistic"):
-        settings = baseline_settings(name, hidden=8, epochs=2) if name == "ppgn" else baseline_settings(name)
-        here = ask(STORE, settings, "both", folds=2, repeats=1, jobs=2, folder=tmp_path / name)
-        there = ask(STORE, settings, "both", folds=2, repeats=1, jobs=2, folder=tmp_path / f"{name}-ray")
-        assert there.run(OnRay("local")).result["figures"] == here.run(CPU).result["figures"]
+    # A worker must be able to import the model.
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+    settings = baseline_settings(name) if name == "labels-logistic" else baseline_settings(name, epochs=2)
+    here = ask(STORE, settings, "both", folds=2, repeats=1, jobs=2, folder=tmp_path / "here")
+    there = ask(STORE, settings, "both", folds=2, repeats=1, jobs=2, folder=tmp_path / "there")
+    assert there.run(OnRay("local")).result["figures"] == here.run(CPU).result["figures"]
 
 
 def test_a_grid_may_choose_the_model(tmp_path):

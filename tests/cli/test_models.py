@@ -85,7 +85,7 @@ def test_a_kernel_beyond_reason_is_refused_and_not_announced(run, tmp_path, monk
         (["--model", "labels-mlp", "--validation", "0.2"], "validation has no effect on labels-mlp"),
         (["--model", "wl", "--precision", "float32"], "precision has no effect on wl"),
         (["--model", "wl", "--device", "cuda"], "device has no effect on wl: it computes on the CPU"),
-        (["--model", "ppgn", "--precision", "bf16"], "precision has no effect on ppgn"),
+        (["--model", f"{NETS}:Small", "--precision", "bf16"], f"precision has no effect on {NETS}:Small"),
         (["--grid", "quick", "--lr", "0.1"], "--lr 0.1, but the grid quick tries 0.005, 0.001"),
     ],
 )
