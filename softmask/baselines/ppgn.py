@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Linear, Module, ModuleList, ReLU, Sequential
 from torch_geometric import EdgeIndex
@@ -27,12 +26,13 @@ class Block(Module):
     every entry of the matrices by itself, and the product is one of matrices, channel by channel.
 
     What is linear in :math:`\mathbf{X}` comes first (:meth:`first`), so that the matrices of a graph's adjacency and
-    features need not be formed to be mapped.
+    features need not be formed to be mapped. The channels come before the matrices, so that neither the maps nor the
+    products, nor their gradients, turn anything round.
 
     Shapes:
-        - **z:** ``[graphs, nodes, nodes, 3 * out_channels]``, of :meth:`first`
+        - **z:** ``[3 * out_channels, graphs, nodes, nodes]``, of :meth:`first`
         - **real:** ``[graphs, nodes, nodes]``, 1 for pairs of nodes and 0 for padding
-        - **output:** ``[graphs, nodes, nodes, out_channels]``, anything for padding
+        - **output:** ``[out_channels, graphs, nodes, nodes]``, anything for padding
     """
 
     def __init__(self, in_channels: int, out_channels: int):
@@ -51,18 +51,26 @@ class Block(Module):
 
     def forward(self, z: Tensor, real: Tensor) -> Tensor:
         """"""  # noqa: D419
-        z1, z2, z4 = z.chunk(3, dim=-1)
-        product = _matrices(_linear(self.m1, 2), z1, real) @ _matrices(_linear(self.m2, 2), z2, real)
-        rest = F.linear(product.flatten(1).mT, self.m4.weight[:, self.in_channels :])
-        return z4 + rest.reshape(z4.shape)
+        z1, z2, z4 = z.chunk(3)
+        # The biases must not fill the padding, over which the product sums; masked before the ReLU and not after it,
+        # one tensor serves both gradients.
+        a, b = (
+            (_map(first.relu(), lin.weight, lin.bias) * real).relu()
+            for first, lin in ((z1, _linear(self.m1, 2)), (z2, _linear(self.m2, 2)))
+        )
+        # A copy of the weight, whose rows begin at whole 16 bytes whatever the number of features.
+        return z4 + _map(a @ b, self.m4.weight[:, self.in_channels :].contiguous())
 
 
-def _matrices(lin: Linear, z: Tensor, real: Tensor) -> Tensor:
-    """The second layer of a perceptron, as matrices for the product: ``[channels, graphs, nodes, nodes]``."""
-    # A map may give its result in this order at no cost. The biases must not fill the padding, over which the product
-    # sums; masked before the ReLU and not after it, one tensor serves both gradients.
-    h = lin.weight @ z.relu().flatten(0, 2).mT + lin.bias.unsqueeze(-1)
-    return (h.unflatten(1, real.shape) * real).relu()
+def _map(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A linear map of the channels, which come first."""
+    h = (weight @ h.flatten(1)).unflatten(1, h.shape[1:])
+    return h if bias is None else h + _channels(bias)
+
+
+def _channels(values: Tensor) -> Tensor:
+    """A number for each channel, beside matrices of graphs."""
+    return values.reshape(-1, 1, 1, 1)
 
 
 class PPGN(Module):
@@ -70,7 +78,8 @@ class PPGN(Module):
     its features on the diagonal; after every block the maxima over the diagonal and over the rest are read out and go
     through a linear map, and the results are added (the second of the two suffixes of its paper).
 
-    Time and memory grow with the square of the nodes, and at last time with the cube.
+    Memory grows with the square of the nodes of a graph, and so does time, until the products, which take the cube,
+    outweigh the perceptrons: from about six nodes a channel on.
 
     Args:
         in_channels: number of node features (of kinds of token, for integer input).
@@ -115,9 +124,9 @@ class PPGN(Module):
         scores = []
         for own, rows, there in zip(*(split_nodes(t, pair_blocks) for t in (features, adj, real))):
             # The rows are those of targets, the matrix is that of sources and targets. What follows has its strides.
-            entry = rows[..., : rows.size(1)].mT.contiguous().unsqueeze(-1)
+            entry = rows[..., : rows.size(1)].mT.contiguous()
             loops = torch.eye(rows.size(1), dtype=torch.bool, device=x.device)
-            z = entry * weight[:, 0] + bias + loops.unsqueeze(-1) * own.unsqueeze(2)
+            z = entry * _channels(weight[:, 0]) + _channels(bias) + loops * own.movedim(-1, 0).unsqueeze(-1)
             scores.append(self._scores(z, there, loops))
         return torch.cat(scores)
 
@@ -129,9 +138,9 @@ class PPGN(Module):
         scores: list[Tensor] = []
         h: Tensor | None = None
         for block, out in zip(self._blocks(), self.outs):
-            h = block(z if h is None else F.linear(h, *block.first()), real)
-            both = [_largest(h.diagonal(dim1=1, dim2=2).mT, there), _largest(h.flatten(1, 2), rest)]
-            scores.append(out(torch.cat(both, dim=-1).to(kind)))
+            h = block(z if h is None else _map(h, *block.first()), real)
+            both = [_largest(h.diagonal(dim1=2, dim2=3), there), _largest(h.flatten(2), rest)]
+            scores.append(out(torch.cat(both).mT.to(kind)))
         return torch.stack(scores).sum(dim=0)
 
     def _blocks(self) -> list[Block]:
@@ -159,14 +168,14 @@ def _adjacency(neighbours: Neighbours, real: Tensor, at: Tensor | None, blocks: 
 
 
 def _largest(h: Tensor, where: Tensor) -> Tensor:
-    """The maximum over some rows of each graph, ``[graphs, channels]``; zero where there is none.
+    """The maximum over some entries of each graph, ``[channels, graphs]``; zero where there is none.
 
     Args:
-        h: ``[graphs, rows, channels]``.
-        where: ``[graphs, rows]``, which of them.
+        h: ``[channels, graphs, entries]``.
+        where: ``[graphs, entries]``, which of them.
     """
-    most = h.masked_fill(~where.unsqueeze(-1), -torch.inf).amax(dim=1)
-    return torch.where(where.any(dim=1, keepdim=True), most, 0)
+    most = h.masked_fill(~where, -torch.inf).amax(dim=-1)
+    return torch.where(where.any(dim=-1), most, 0)
 
 
 def build_ppgn(inputs: Inputs, settings: "Settings") -> PPGN:

@@ -70,8 +70,10 @@ def plan(parts: Sequence[np.ndarray | Sequence[int]], sizes: Tensor, batch_size:
     )
 
 
-def blocks_of(plans: Sequence[Plan], sizes: Tensor) -> Blocks:
-    """Places for every slot of a batch, in blocks: so many that it holds the largest graph of its group in any plan."""
+def blocks_of(plans: Sequence[Plan], sizes: Tensor, whole: int = 1) -> Blocks:
+    """Places for every slot of a batch, in blocks: so many that it holds the largest graph of its group in any plan,
+    in multiples of `whole`.
+    """
     size = sizes.cpu().numpy()
     largest = np.ones(max(plan.slots for plan in plans), dtype=np.int64)
     for plan in plans:
@@ -79,15 +81,15 @@ def blocks_of(plans: Sequence[Plan], sizes: Tensor) -> Blocks:
         for row, count, batches in zip(graphs, plan.counts.tolist(), plan.batches.tolist()):
             heads = size[row[:count:batches]]
             largest[: len(heads)] = np.maximum(largest[: len(heads)], heads)
-    return fewest_pairs(largest)
+    return fewest_pairs(-(-largest // whole) * whole)
 
 
-def with_layout(plans: Sequence[Plan], sizes: Tensor) -> list[Plan]:
+def with_layout(plans: Sequence[Plan], sizes: Tensor, whole: int = 1) -> list[Plan]:
     """The plans with places for every slot of a batch (:func:`blocks_of`).
 
     All of them get the same places, so that one compiled program serves them.
     """
-    layout = Layout.of(blocks_of(plans, sizes), sizes.device)
+    layout = Layout.of(blocks_of(plans, sizes, whole), sizes.device)
     slots, nodes = len(layout.first), num_places(layout.blocks)
     return [
         plan._replace(slots=slots, nodes=nodes, padding=1 - (1 - plan.padding) * plan.nodes / nodes, layout=layout)

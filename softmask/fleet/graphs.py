@@ -134,11 +134,6 @@ class Graphs:
         made = assemble(self.store, self.x, graphs, nodes, *known, layout)
         return made if layout is None or not self.on_pairs else made._replace(pair_blocks=layout.blocks)
 
-    @property
-    def in_places(self) -> bool:
-        """Whether every slot of a batch has places of its own (:class:`Layout`)."""
-        return self.on_pairs or self.pairs is not None
-
 
 def _sums_only(model: Module) -> bool:
     """Whether a model says that its nodes meet in sums alone. What a class says holds for its own ``forward``: one that

@@ -14,6 +14,10 @@ from softmask.ops.pair_blocks import Blocks, PairBlocks, num_pairs
 
 # More blocks mean less padding and more launches.
 _BLOCKS = 4
+# Places of a slot come in so many where matrices ``[channels, pairs]`` are multiplied: their rows then begin at whole
+# 32 bytes, in half precision too, which tensor cores want. On six TU sets that is 1 to 3% more pairs; what it gains on
+# a GPU is not measured.
+WHOLE = 4
 
 
 class Layout(NamedTuple):

@@ -19,7 +19,7 @@ from softmask.fleet.batches import blocks_of, plan
 from softmask.fleet.check import check
 from softmask.fleet.fleet import Fleet, OnEpoch
 from softmask.fleet.history import History, Trouble
-from softmask.fleet.pairs import works_on_pairs
+from softmask.fleet.pairs import WHOLE, works_on_pairs
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.replica import Replica
 from softmask.fleet.snapshot import Snapshot
@@ -167,7 +167,7 @@ def memory_needs(
     batch = nodes * wide * compute.itemsize
     held: Callable[[int, int], int] | None = getattr(model, "numbers_held", None)
     if held is not None and works_on_pairs(model):
-        batch = held(num_pairs(blocks_of([planned], store.sizes)), planned.slots) * compute.itemsize
+        batch = held(num_pairs(blocks_of([planned], store.sizes, WHOLE)), planned.slots) * compute.itemsize
     elif held is not None:
         batch = held(nodes, planned.slots) * max(compute.itemsize, 4)
     # Parameters, their copy for the arithmetic, gradients, Adam's two averages; their own mean.

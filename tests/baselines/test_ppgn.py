@@ -250,7 +250,8 @@ def test_the_estimate_is_what_autograd_keeps(nodes, hidden):
 
 
 def test_pairs_of_places_are_counted_in_the_precision_of_the_arithmetic():
-    blocks = blocks_of([plan([r.train for r in replicas()], STORE.sizes, 8)], STORE.sizes)
+    blocks = blocks_of([plan([r.train for r in replicas()], STORE.sizes, 8)], STORE.sizes, whole=4)
+    assert all(places % 4 == 0 for _, places in blocks)
     assert fleet(replicas()).train_plan.layout.blocks == blocks
     for compute in (torch.float64, torch.float32, torch.bfloat16):
         shared, _ = memory_needs(make(), STORE, replicas(), 8, compute, torch.device("cpu"))
