@@ -12,7 +12,7 @@ from rich.console import Console
 
 from softmask.errors import SettingError
 from softmask.study.record import KEYS, VALUES, Record, read_record, write_json, write_metrics
-from softmask.study.report import html_report, markdown_report, print_report, write_events
+from softmask.study.report import html_report, markdown_report, print_report, wording, write_events
 from softmask.study.report.axis import linear
 from softmask.study.report.curves import mean_curve
 from softmask.study.settings import Settings
@@ -518,3 +518,17 @@ def test_folds_that_choose_their_own_settings() -> None:
     page = html_report(record)
     assert '<tr class="chosen">' not in page
     assert "Every model has the settings that its fold chose." in page
+
+
+def test_what_befell_many_models_is_said_once():
+    closed = tuple(
+        f"replica {r} (seed {7 * r}), epoch {r + 1}: all masks are closed; try a smaller rate" for r in range(9)
+    )
+    said = wording.troubles(
+        synthetic_record("paper", troubles=(*closed, closed[0], "replica 3 (seed 1), epoch 2: nan"))
+    )
+    first = "; ".join(trouble.partition(": ")[0] for trouble in closed[:3])
+    assert said == [
+        f"{first}; and 6 more models: all masks are closed; try a smaller rate",
+        "replica 3 (seed 1), epoch 2: nan",
+    ]

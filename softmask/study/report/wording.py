@@ -155,11 +155,19 @@ def models(record: Record) -> int:
 
 
 def troubles(record: Record) -> list[str]:
-    """What went wrong on the way, each thing once, and of very many things the first."""
+    """What went wrong on the way: each thing once, with the first models that it befell, and of very many the first."""
     by_job = [trouble for job in record.jobs.values() for trouble in job.get("troubles") or ()]
-    said = list(dict.fromkeys(str(t) for t in [*((record.result or {}).get("troubles") or ()), *by_job]))
-    more = len(said) - TROUBLES
-    return said if more <= 0 else [*said[:TROUBLES], f"and {more} more, in the study's result.json and jobs"]
+    befell: dict[str, list[str]] = {}
+    for trouble in dict.fromkeys(str(t) for t in [*((record.result or {}).get("troubles") or ()), *by_job]):
+        model, colon, what = trouble.partition(": ")
+        befell.setdefault(what if colon else trouble, []).append(model if colon else "")
+    said = []
+    for what, models in befell.items():
+        more = f"; and {len(models) - 3} more models" if len(models) > 4 else ""
+        named = "; ".join(models[:3] if more else models)
+        said.append(f"{named}{more}: {what}" if named else what)
+    left = len(said) - TROUBLES
+    return said if left <= 0 else [*said[:TROUBLES], f"and {left} more, in the study's result.json and jobs"]
 
 
 def times(record: Record) -> str:
