@@ -117,7 +117,7 @@ class PPGN(Module):
             pair_blocks, at = one_block(graph, graphs)
         weight, bias = self._blocks()[0].first()
         real = graph >= 0
-        adj = _adjacency(as_neighbours(edge_index, len(x)), real, at, pair_blocks, weight.dtype)
+        adj = _adjacency(as_neighbours(edge_index, len(x)), at, pair_blocks, weight.dtype)
         features = mapped(x, weight[:, 1:])
         if at is not None:
             features, adj, real = (put(t, at, num_places(pair_blocks)) for t in (features, adj, real))
@@ -157,14 +157,14 @@ def _linear(m: Sequential, layer: int) -> Linear:
     return lin
 
 
-def _adjacency(neighbours: Neighbours, real: Tensor, at: Tensor | None, blocks: Blocks, dtype: torch.dtype) -> Tensor:
+def _adjacency(neighbours: Neighbours, at: Tensor | None, blocks: Blocks, dtype: torch.dtype) -> Tensor:
     """How often each node has each of its graph as a neighbour, ``[nodes, most places of a graph]``: a sum over
     neighbours of one-hot vectors, which say where in its graph a node stands.
     """
     wide = max(places for _, places in blocks)
-    place = torch.arange(wide, device=real.device)
+    place = torch.arange(wide, device=neighbours.start.device)
     rank = torch.cat([place[:places].repeat(graphs) for graphs, places in blocks]) if at is None else at % wide
-    return neighbour_sum(((rank.unsqueeze(1) == place) & real.unsqueeze(1)).to(dtype), neighbours)
+    return neighbour_sum((rank.unsqueeze(1) == place).to(dtype), neighbours)
 
 
 def _largest(h: Tensor, where: Tensor) -> Tensor:

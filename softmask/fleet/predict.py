@@ -10,6 +10,7 @@ from torch.nn import Module
 from softmask.data.atoms import Atoms
 from softmask.data.store import GraphStore
 from softmask.fleet.edges import StoreEdges
+from softmask.fleet.pairs import works_on_pairs
 from softmask.nn import GeometricSoftMaskGNN, SoftMaskGNN
 from softmask.ops import Neighbours, as_segments
 
@@ -43,7 +44,7 @@ def predict(
     model.eval()
     outs: list[Tensor] = []
     masks: list[list[Tensor]] = []
-    for first, last in runs(store, device, isinstance(model, GeometricSoftMaskGNN)):
+    for first, last in runs(store, device, isinstance(model, GeometricSoftMaskGNN) or works_on_pairs(model)):
         neighbours, batch, nodes = consecutive(store, first, last)
         graph: Tensor | Neighbours = neighbours
         given: dict[str, Any] = {}
