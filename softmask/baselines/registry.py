@@ -39,11 +39,13 @@ BASELINES = {baseline.name: baseline for baseline in (*NETWORKS, *SHALLOW)}
 
 
 def check_model(model: object) -> str:
-    """Refuses what is no model's name, and suggests the nearest."""
+    """A model's name as it is listed, `GIN` as ``gin``; refuses what is none, and suggests the nearest."""
     if not isinstance(model, str):
         raise SettingError(f"a model is given by its name, got {model!r}")
-    if model == SOFT_MASK or model in BASELINES or model in OWN or is_reference(model):
+    if model in OWN or is_reference(model):
         return model
+    if model.lower() == SOFT_MASK or model.lower() in BASELINES:
+        return model.lower()
     if model.endswith(".py"):
         raise SettingError(f"{model} is a file; name the class in it too, as {model}:MyNet")
     known = (SOFT_MASK, *BASELINES, *OWN)
@@ -54,7 +56,8 @@ def check_model(model: object) -> str:
 
 def find_model(model: str) -> Baseline:
     """The baseline of a name: one that comes along, or a model of one's own, which trains one by one."""
-    if check_model(model) in BASELINES:
+    model = check_model(model)
+    if model in BASELINES:
         return BASELINES[model]
     if model == SOFT_MASK:
         raise SettingError("soft-mask is no baseline")
@@ -126,7 +129,7 @@ def register_model(name: str, model: "Callable[[int, int], Module]") -> None:
             batch)``, as PyG's do, and give ``[graphs, out_channels]``: logits of classes, or targets scaled to mean 0
             and deviation 1.
     """
-    if not name or ":" in name or name == SOFT_MASK or name in BASELINES:
+    if not name or ":" in name or name.lower() == SOFT_MASK or name.lower() in BASELINES:
         raise SettingError(f"a model of one's own cannot be called {name!r}: the name is taken, empty, or has a colon")
     if not callable(model):
         raise SettingError(f"the model {name!r} must be a class or a function, got {model!r}")
@@ -137,7 +140,7 @@ def baseline_settings(model: str, **changes: Any) -> "Settings":
     """The settings of a baseline: its own paper's, as far as there are any, with some changed."""
     from softmask.study.settings import Settings
 
-    defaults = {} if model == SOFT_MASK else find_model(model).defaults
+    defaults = {} if check_model(model) == SOFT_MASK else find_model(model).defaults
     return Settings(**{"model": model, **defaults, **changes})
 
 

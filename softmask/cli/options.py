@@ -154,9 +154,9 @@ def settings_of(source: str | None, data: str, given: dict[str, Any]) -> "Settin
     from softmask.study.grid import read_settings_toml
     from softmask.study.settings import Settings
 
-    model = given.get("model")
+    model = None if given.get("model") is None else check_model(given["model"])
     if source is None:
-        base = Settings() if model is None else baseline_settings(check_model(model))
+        base = Settings() if model is None else baseline_settings(model)
     elif source == "paper" and model not in (None, SOFT_MASK):
         raise SettingError(f"--settings paper is for the soft-mask models; leave it out for the settings of {model}")
     else:

@@ -43,7 +43,7 @@ def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = F
 
     SMG-JK, to compare with, is that of Table 1: the same study in the same folder.
     """
-    recipe = _recipe()
+    recipe, systems = _recipe(), [system.lower() for system in systems]
     found: list[Cell] = []
     for part in recipe["parts"]:
         for name in part["sets"]:

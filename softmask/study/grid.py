@@ -15,7 +15,7 @@ import numpy as np
 
 from softmask.atomic import atomic_path
 from softmask.baselines.own import is_reference
-from softmask.baselines.registry import baseline_settings
+from softmask.baselines.registry import baseline_settings, check_model
 from softmask.errors import DataError, SettingError
 from softmask.fleet.replica import check_seed
 from softmask.study.settings import Settings
@@ -171,7 +171,7 @@ def _default(base: Settings, model: str) -> dict[str, Any]:
     """What a point with that model has for settings it does not name: those of `base`; of another model than that of
     `base`, its own settings, with what `base` has changed.
     """
-    if model == base.model:
+    if check_model(model) == base.model:
         return base.to_json()
     usual = baseline_settings(base.model).to_json()
     changed = {name: value for name, value in base.to_json().items() if name != "model" and value != usual[name]}

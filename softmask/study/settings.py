@@ -61,7 +61,7 @@ class Settings:
     average: float = 0.0
 
     def __post_init__(self) -> None:
-        check_model(self.model)
+        object.__setattr__(self, "model", check_model(self.model))
         if self.variant not in VARIANTS:
             raise SettingError(f"unknown variant {self.variant!r}; known are {', '.join(VARIANTS)}")
         if self.readout not in ("sum", "mean"):

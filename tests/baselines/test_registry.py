@@ -90,6 +90,25 @@ def test_names():
     assert uses_of("wl") == ("model",)
 
 
+@pytest.mark.parametrize("name", ["soft-mask", *BASELINES])
+def test_capitals_do_not_matter_in_names_that_come_along(name):
+    for written in (name.upper(), name.title()):
+        assert baseline_settings(written) == baseline_settings(name)
+        assert Settings(model=written).model == name
+        with pytest.raises(SettingError, match="cannot be called"):
+            register_model(written, Small)
+
+
+def test_capitals_matter_in_names_of_ones_own():
+    register_model("Mine", Small)
+    assert baseline_settings("Mine").model == "Mine"
+    with pytest.raises(SettingError, match="unknown model 'mine'"):
+        baseline_settings("mine")
+    path = f"{NETS}:Small"
+    assert check_model(path) == path
+    assert check_model("Package.Module:GIN") == "Package.Module:GIN"
+
+
 def test_graphs_that_lack_what_a_baseline_needs():
     bare = dataclasses.replace(STORE, node_label=None, edge_label=None, edge_attr=None)
     with pytest.raises(SettingError, match="PK needs node labels, and motif"):

@@ -77,7 +77,7 @@ def test_mutag_is_the_same_without_its_edge_labels(real_set):
 
 def test_some_of_it():
     assert {c.name for c in cells(["MUTAG"])} == {"MUTAG"}
-    assert [c.variant for c in cells(["MUTAG"], ["gin", "wl"])] == ["gin", "wl"]
+    assert [c.variant for c in cells(["MUTAG"], ["GIN", "wl"])] == ["gin", "wl"]
     with pytest.raises(SettingError, match="no set 'CORA'"):
         cells(["CORA"])
     with pytest.raises(SettingError, match="no system 'gni'"):
