@@ -22,7 +22,7 @@ def figures(record: Record) -> dict[str, Any]:
     roles = set(record.metrics["role"].tolist())
     for role, make in (("paper", _paper), ("fair", _validated), ("holdout", _validated)):
         if role in roles:
-            scores, epochs = make(record, role)
+            scores, epochs, diverged = make(record, role)
             label = LABELS[role]
             once = all(way_of(s.get("model", SOFT_MASK)) == "once" for s in record.question["settings"])
             if len(record.question["settings"]) > 1:
@@ -30,31 +30,45 @@ def figures(record: Record) -> dict[str, Any]:
             elif once:
                 label = NO_EPOCHS
             found[role] = _figure(label, scores, None if once else epochs)
+            if diverged.any():
+                found[role]["diverged"] = int(diverged.sum())
     gap = None
     if {"paper", "fair"} <= found.keys():
         gap = found["paper"]["mean"] - found["fair"]["mean"]
     return {"figures": found, "gap": gap}
 
 
-def _paper(record: Record, role: str) -> tuple[np.ndarray, list[Any]]:
-    scores, epochs = [], []
+def _paper(record: Record, role: str) -> tuple[np.ndarray, list[Any], np.ndarray]:
+    """The scores of all folds, run by run, the epochs that they are of, and which folds diverged."""
+    scores, epochs, diverged = [], [], []
     for run in range(record.question["runs"]):
         curves = record.curves("test_metric", role=role, run=run)
         epoch = best_common_epoch(curves, record.classes)
         scores.append(curves[:, epoch])
         epochs.append(epoch + 1)
-    return np.array(scores), epochs
+        diverged.append(_diverged(record, np.full(len(curves), epoch), role=role, run=run))
+    return np.array(scores), epochs, np.array(diverged)
 
 
-def _validated(record: Record, role: str) -> tuple[np.ndarray, list[Any]]:
+def _validated(record: Record, role: str) -> tuple[np.ndarray, list[Any], np.ndarray]:
+    """The same; a fold diverged if any of its repeats did."""
     shape = (record.question["runs"], record.question["folds"])
     run, fold = (record.curves(name, role=role)[:, 0].astype(int) for name in ("run", "fold"))
     epoch = chosen_epochs(record, role)
     test = record.curves("test_metric", role=role)[np.arange(len(epoch)), epoch]
-    sums, counts = np.zeros(shape), np.zeros(shape)
+    sums, counts, diverged = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=bool)
     np.add.at(sums, (run, fold), test)
     np.add.at(counts, (run, fold), 1)
-    return sums / counts, [(epoch[run == r] + 1).tolist() for r in range(shape[0])]
+    np.logical_or.at(diverged, (run, fold), _diverged(record, epoch, role=role))
+    return sums / counts, [(epoch[run == r] + 1).tolist() for r in range(shape[0])], diverged
+
+
+def _diverged(record: Record, epoch: np.ndarray, **where: Any) -> np.ndarray:
+    """Which trainings gave no numbers at their chosen epoch. An output that is none counts as wrong: 0 % correct."""
+    loss, setting = record.curves("test_loss", **where), record.curves("setting", **where)[:, 0].astype(int)
+    # What trains once has no loss at all.
+    trains = np.array([way_of(s.get("model", SOFT_MASK)) != "once" for s in record.question["settings"]])
+    return trains[setting] & ~np.isfinite(loss[np.arange(len(loss)), epoch])
 
 
 def chosen_epochs(record: Record, role: str) -> np.ndarray:

@@ -37,6 +37,11 @@ class LearnsNothing(Small):
         return super().forward(x, edge_index, batch).detach()
 
 
+class Diverges(Small):
+    def forward(self, x, edge_index, batch):
+        return super().forward(x, edge_index, batch) * float("nan")
+
+
 class TooFew(Small):
     def forward(self, x, edge_index, batch):
         return super().forward(x, edge_index, batch)[:-1]

@@ -1,5 +1,6 @@
 """Baselines as studies: all three ways through the same protocols, records, reports and executors."""
 
+import dataclasses
 import re
 from io import StringIO
 from pathlib import Path
@@ -17,6 +18,7 @@ from softmask.data.synthetic import motif
 from softmask.errors import SettingError, StudyInterrupted
 from softmask.study import Local, Settings, ask, read_record
 from softmask.study.compare import compare_studies
+from softmask.study.figures import figures
 from softmask.study.report import html_report, markdown_report, print_report
 
 STORE = motif(num_graphs=48, seed=0)
@@ -90,6 +92,32 @@ def test_what_trains_once_has_one_figure(studies):
 
         guess = prepared.fit(train, y[train], seed_of("once", 0, fold))(np.array(test)).argmax(axis=1)
         assert figures["fair"]["scores"][0][fold] == pytest.approx((guess == y[test]).mean())
+
+
+def test_a_model_that_diverges_has_no_figure(tmp_path):
+    settings = baseline_settings("baselines.nets:Diverges", epochs=2, batch_size=16)
+    record = ask(STORE, settings, "both", folds=3, repeats=2, folder=tmp_path).run(CPU)
+    assert [figure["diverged"] for figure in record.result["figures"].values()] == [3, 3]
+    assert "Diverges on motif has no figure: it diverged in all 3 folds" in said(record)
+
+
+def test_a_fold_diverged_where_its_chosen_epoch_did(studies):
+    record = studies["small"]
+    assert not any("diverged" in figure for figure in figures(record)["figures"].values())
+    lost = (record.metrics["fold"] == 1) & (record.metrics["repeat"] == 0)
+    columns = {"test_loss": np.nan, "test_metric": 0.0}
+    worse = {name: np.where(lost, value, record.metrics[name]) for name, value in columns.items()}
+    found = figures(dataclasses.replace(record, metrics=record.metrics | worse))["figures"]
+    assert [figure["diverged"] for figure in found.values()] == [1, 1]
+    # After the epoch that its validation part chose, here the first, it may do what it likes.
+    epoch = record.metrics["epoch"]
+    after = {"validation_metric": -epoch, "test_loss": np.where(epoch > 1, np.nan, record.metrics["test_loss"])}
+    assert "diverged" not in figures(dataclasses.replace(record, metrics=record.metrics | after))["figures"]["fair"]
+    after["test_loss"] = np.where(epoch > 0, np.nan, record.metrics["test_loss"])
+    found = figures(dataclasses.replace(record, metrics=record.metrics | after))["figures"]
+    assert found["fair"]["diverged"] == 3
+    # What trains once has no loss, and does not diverge.
+    assert not any("diverged" in figure for figure in figures(studies["wl"])["figures"].values())
 
 
 def test_models_are_compared_by_name(studies):

@@ -473,6 +473,26 @@ def test_a_fold_without_a_number() -> None:
             assert not re.search(r"\b(nan|None)\b", said)
 
 
+@pytest.mark.parametrize("lost", [1, 3])
+def test_folds_that_diverged_are_said_beside_the_figure(lost: int) -> None:
+    """An output that is no number counts as wrong: in a fold that diverged, 0 %."""
+    record = synthetic_record("both", runs=1)
+    scores = np.array(record.result["figures"]["fair"]["scores"])
+    scores[:, :lost] = 0
+    record.result["figures"]["fair"] = _figure(FAIR_LABEL, scores, [None]) | {"diverged": lost}
+    told = f"{lost} of 3 folds" if lost < 3 else "all 3 folds"
+    for report in (printed(record, 200), markdown_report(record), Page(html_report(record)).text):
+        said = " ".join(report.replace("\xa0", " ").split())
+        assert f"{FAIR_LABEL}; diverged in {told}" in said
+        assert f"{PAPER_LABEL}; diverged" not in said
+        assert "The optimism gap cannot be given: a training diverged." in said
+        if lost < 3:
+            assert f"; it diverged in {told}, and graphs without an output count as wrong." in said
+        else:
+            assert f"SMG on PROTEINS has no figure: it diverged in {told} (fair: {FAIR_LABEL})" in said
+            assert "0.0 % of the graphs" not in said
+
+
 def test_a_holdout() -> None:
     record = synthetic_record("fair", runs=1, folds=1, repeats=3)
     figure = record.result["figures"].pop("fair") | {"label": "epoch chosen on the validation part"}

@@ -35,7 +35,7 @@ def _figures(record: Record) -> list[str]:
     unit, figures = unit_of(record), wording.figures_of(record)
     if not figures:
         return []
-    rows = [(name, unit.number(f["mean"]), unit.number(f["std"]), f["label"]) for name, f in figures.items()]
+    rows = [(name, unit.number(f["mean"]), unit.number(f["std"]), wording.how(f)) for name, f in figures.items()]
     parts = ["## Figures", _table(("figure", unit.title, "std over folds", "how"), rows)]
     for name, figure in figures.items():
         parts.append(f"### {_safe(wording.name_of(name))}: {_safe(figure['label'])}")

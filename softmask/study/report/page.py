@@ -79,7 +79,7 @@ def _cards(record: Record) -> str:
                 f"{wording.name_of(name)}, {unit.metric}",
                 unit.quantity(figure["mean"]),
                 wording.plus_minus(figure, unit),
-                element("span", text(figure["label"]), class_=f"badge {name}"),
+                element("span", text(wording.how(figure)), class_=f"badge {name}"),
                 wording.spread_note(figure),
             )
         )

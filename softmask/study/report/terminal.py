@@ -43,7 +43,7 @@ def print_report(record: Record, console: "Console") -> None:
             table = _fold_table(figure, unit, every_fold=False)
         console.print(table)
         value = f"{unit.quantity(figure['mean'])} {wording.plus_minus(figure, unit)}".rstrip()
-        say(f"{name}: {value} ({figure['label']})", "bold yellow" if name == "paper" else "bold green")
+        say(f"{name}: {value} ({wording.how(figure)})", "bold yellow" if name == "paper" else "bold green")
         say(f"  {wording.spread_note(figure)}", "dim")
     if ranked := rank_settings(record):
         console.print()

@@ -75,12 +75,27 @@ def answer(record: Record) -> str:
     )
     if value == MISSING:
         return f"{title(record)} has no figure, as a fold gave no number ({name}: {figure['label']}); see the troubles."
+    lost = diverged(figure)
+    if lost and figure["mean"] == 0:
+        return f"{title(record)} has no figure: it diverged in {lost} ({name}: {figure['label']}); see the troubles."
     if record.classes:
         said = f"predicts the class of {value} of the graphs it was not trained on"
     else:
         said = f"is off by {value} on average on graphs it was not trained on"
     warning = "; an optimistic figure" if name == "paper" and figure["label"] != NO_EPOCHS else ""
-    return f"{title(record)} {said} ({name}: {figure['label']}{spread}{warning})."
+    wrong = f"; it diverged in {lost}, and graphs without an output count as wrong" if lost else ""
+    return f"{title(record)} {said} ({name}: {figure['label']}{spread}{warning}){wrong}."
+
+
+def diverged(figure: dict[str, Any]) -> str:
+    """In which share of its folds the training of a figure diverged: ``3 of 10 folds``; nothing if in none."""
+    folds, lost = sum(len(row) for row in figure["scores"]), figure.get("diverged", 0)
+    return "" if not lost else f"all {count(folds, 'fold')}" if lost == folds else f"{lost} of {count(folds, 'fold')}"
+
+
+def how(figure: dict[str, Any]) -> str:
+    """How a figure came about: its label, and whether it diverged."""
+    return figure["label"] + (f"; diverged in {lost}" if (lost := diverged(figure)) else "")
 
 
 def gap(record: Record) -> str | None:
@@ -94,6 +109,8 @@ def gap(record: Record) -> str | None:
     values = f"{unit.quantity(paper)} against {unit.quantity(fair)}"
     if not np.isfinite(optimism):
         return "The optimism gap cannot be given: a figure is not a number."
+    if diverged(figures["paper"]) or diverged(figures["fair"]):
+        return "The optimism gap cannot be given: a training diverged."
     if only_once(record):
         return "Paper and fair are the same figure here: the model has no epochs to choose from."
     if optimism <= 0:
