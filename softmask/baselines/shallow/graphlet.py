@@ -10,7 +10,7 @@ from scipy import sparse
 from softmask.baselines.shallow import cost
 from softmask.baselines.shallow.graphs import adjacency, block, pointers
 from softmask.baselines.shallow.protocol import Pause, no_pause
-from softmask.baselines.shallow.svm import Kernels, inner_products, normalised
+from softmask.baselines.shallow.svm import Kernels, inner_products, linear_and_gaussian
 from softmask.data.store import GraphStore
 
 
@@ -21,10 +21,13 @@ class Graphlet:
     .. math:: k(G, G') = \langle f(G), f(G') \rangle, \qquad
         f_j(G) = \Pr[G[S] \cong g_j],\; S \text{ uniform among the k-subsets of nodes}
 
-    normalised. Sampled as its paper does, with ``samples`` sets for each graph and size, and random numbers of its own
-    for each graph (shared ones would let the order of nodes be learned from, see
-    :class:`~softmask.baselines.shallow.anonymous_walks.AnonymousWalks`). The size k is chosen within the training
-    graphs. Node labels are not looked at. A graph with fewer than k nodes has no features.
+    normalised, as in its paper, or a Gaussian kernel of the same shares: those of sparse graphs are all but equal, and
+    a linear kernel wants a C beyond the range there. That and the size k are chosen within the training graphs.
+
+    Sampled as its paper does, with ``samples`` sets for each graph and size, and random numbers of its own for each
+    graph (shared ones would let the order of nodes be learned from, see
+    :class:`~softmask.baselines.shallow.anonymous_walks.AnonymousWalks`). Node labels are not looked at. A graph with
+    fewer than k nodes has no features.
     """
 
     sizes: tuple[int, ...] = (3, 4, 5)
@@ -40,7 +43,7 @@ class Graphlet:
         seconds = store.num_graphs * pairs * self.samples * 1e-8 + float((store.sizes.double() ** 2).sum()) * 1e-9
         largest = float(store.sizes.max()) if store.num_graphs else 0.0
         here = cost.Cost(seconds / 60, (store.num_edges * 48 + largest**2) / 1e9)
-        (here + cost.of_machine(store, len(self.sizes), 4)).check(self.name, store, force)
+        (here + cost.of_machine(store, 4 * len(self.sizes), 4)).check(self.name, store, force)
         matrix, ptr = adjacency(store), pointers(store)
         shares = [np.zeros((store.num_graphs, number_of_kinds(k))) for k in self.sizes]
         for g in range(store.num_graphs):
@@ -50,9 +53,8 @@ class Graphlet:
             for k, share in zip(self.sizes, shares):
                 if len(dense) >= k:
                     share[g] = graphlet_shares(dense, distinct_nodes(draws[:, :k], len(dense)))
-        return Kernels(
-            [normalised(inner_products(sparse.csr_array(share), pause)).astype(np.float32) for share in shares]
-        )
+        grams = (inner_products(sparse.csr_array(share), pause) for share in shares)
+        return Kernels([kernel for gram in grams for kernel in linear_and_gaussian(gram)])
 
 
 def graphlet_shares(dense: np.ndarray, nodes: np.ndarray) -> np.ndarray:

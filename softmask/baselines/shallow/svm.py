@@ -14,6 +14,8 @@ from softmask.baselines.shallow.choice import columns, inner_folds, is_regressio
 from softmask.baselines.shallow.protocol import Pause, Scorer, no_pause
 
 PENALTIES = tuple(10.0**e for e in range(-3, 4))
+SHARPNESS = (0.1, 1.0, 10.0)
+"""Of Gaussian kernels, in units of the median distance: from almost linear to neighbours alone."""
 MOST_STEPS = 200_000
 """Of the SVM's solver; a penalty of 1000 on classes that overlap would go on for hours, for no gain."""
 
@@ -76,6 +78,23 @@ def scaled(gram: np.ndarray) -> np.ndarray:
     """Graphs as long as they are, in units of the median: so that one range of C suits every set."""
     length = np.median(gram.diagonal()) if len(gram) else 0.0
     return gram / length if length > 0 else gram
+
+
+def linear_and_gaussian(gram: np.ndarray) -> Iterator[np.ndarray]:
+    r"""The kernels of feature vectors that are offered to choose from: linear and normalised, and Gaussian ones,
+
+    .. math:: \exp(-g \, d_{ij}^2 / m), \qquad d_{ij}^2 = K_{ii} + K_{jj} - 2 K_{ij}
+
+    with m the median of all distances but those of equal graphs, and g of ``SHARPNESS``. The vectors of a Gaussian
+    kernel are as long as they are: counts that grow with a graph tell how large it is.
+    """
+    yield normalised(gram).astype(np.float32)
+    length = gram.diagonal()
+    distance = np.maximum(length[:, None] + length - 2 * gram, 0)
+    apart = distance[distance > 0]
+    unit = float(np.median(apart)) if len(apart) else 1.0
+    for sharpness in SHARPNESS:
+        yield np.exp(distance * (-sharpness / unit)).astype(np.float32)
 
 
 def inner_products(table: Any, pause: Pause = no_pause) -> np.ndarray:

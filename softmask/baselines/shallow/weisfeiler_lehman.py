@@ -18,8 +18,8 @@ class WeisfeilerLehman:
 
     .. math:: k_h(G, G') = \sum_{t=0}^{h} \langle \phi_t(G), \phi_t(G') \rangle
 
-    with :math:`\phi_t(G)` how often each colour of round t occurs in G. Round 0 is the node label, or the degree where a
-    set has no labels, as is usual. The depth h, 1 to ``depth``, and whether the kernel is normalised, which hides how
+    with :math:`\phi_t(G)` how often each colour of round t occurs in G. Round 0 is the node label, or the degree where
+    a set has no labels, as is usual. The depth h, 1 to ``depth``, and whether the kernel is normalised, which hides how
     large a graph is, are chosen within the training graphs.
 
     A colour is 64 bits that follow from the colour of the node and the multiset of its neighbours' (Zobrist's sums);

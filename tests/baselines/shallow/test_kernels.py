@@ -16,7 +16,9 @@ from baselines.shallow.random_graphs import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy import sparse
+from sklearn.metrics.pairwise import rbf_kernel
 
 from softmask.baselines.shallow.anonymous_walks import AnonymousWalks, anonymous, random_walks
 from softmask.baselines.shallow.fgsd import SpectralDistances, harmonic_distances
@@ -24,6 +26,7 @@ from softmask.baselines.shallow.graphlet import Graphlet, distinct_nodes, graphl
 from softmask.baselines.shallow.graphs import adjacency
 from softmask.baselines.shallow.propagation import Propagation
 from softmask.baselines.shallow.random_walk import RandomWalk, common_walks, decay_for, walk_counts
+from softmask.baselines.shallow.svm import SHARPNESS, linear_and_gaussian
 from softmask.baselines.shallow.weisfeiler_lehman import WeisfeilerLehman
 from softmask.data.store import GraphStore
 
@@ -159,11 +162,28 @@ def test_harmonic_distance_is_the_resistance():
 
 
 def test_spectral_histogram_counts_pairs():
-    graphs = [nx.path_graph(3), nx.path_graph(4)]
-    gram = SpectralDistances(widths=(0.1,)).prepare(store_of([g.copy() for g in graphs], labels=False)).grams[0]
-    # Distances 1, 1, 2 and 1, 1, 1, 2, 2, 3.
-    a, b = np.array([2, 1, 0]), np.array([3, 2, 1])
-    assert gram[0, 1] == pytest.approx(a @ b / np.sqrt(a @ a * (b @ b)), rel=1e-6)
+    graphs = [nx.path_graph(3), nx.path_graph(4), nx.path_graph(2)]
+    grams = SpectralDistances(widths=(0.1,)).prepare(store_of(graphs, labels=False)).grams
+    # Distances 1, 1, 2, and 1, 1, 1, 2, 2, 3, and 1.
+    a, b, c = np.array([2, 1, 0]), np.array([3, 2, 1]), np.array([1, 0, 0])
+    assert grams[0][0, 1] == pytest.approx(a @ b / np.sqrt(a @ a * (b @ b)), rel=1e-6)
+    # Squared distances 3, 2 and 9: 3 is the median.
+    for sharpness, gram in zip((0.1, 1, 10), grams[1:], strict=True):
+        for (i, x), (j, y) in combinations(enumerate((a, b, c)), 2):
+            assert gram[i, j] == pytest.approx(np.exp(-sharpness * ((x - y) ** 2).sum() / 3), rel=1e-5)
+
+
+@given(rows=arrays(np.int64, st.tuples(st.integers(1, 8), st.just(3)), elements=st.integers(0, 5)))
+@few
+def test_gaussian_kernels_are_those_of_scikit_learn(rows):
+    linear, *gaussian = linear_and_gaussian((rows @ rows.T).astype(float))
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit = np.divide(rows, lengths, out=np.zeros(rows.shape), where=lengths > 0)
+    np.testing.assert_allclose(linear, unit @ unit.T, atol=1e-6)
+    squared = [d for a, b in combinations(rows, 2) if (d := int(((a - b) ** 2).sum()))]
+    for sharpness, gram in zip(SHARPNESS, gaussian, strict=True):
+        wanted = rbf_kernel(rows.astype(float), gamma=sharpness / np.median(squared) if squared else 1.0)
+        np.testing.assert_allclose(gram, wanted, atol=1e-6)
 
 
 def exact_anonymous(graph: nx.Graph, steps: int) -> dict[tuple[int, ...], float]:
@@ -189,6 +209,19 @@ def test_anonymous_walks_come_close_to_all_of_them(graph):
     assert found.keys() == wanted.keys()
     for pattern, share in wanted.items():
         assert found[pattern] == pytest.approx(share, abs=0.018), pattern
+
+
+def test_anonymous_walks_are_counted_by_nodes():
+    """Two houses have the shares of one, and twice as many nodes; a node without neighbours counts for nothing."""
+    graphs = [nx.house_graph(), nx.disjoint_union(nx.house_graph(), nx.house_graph()), nx.path_graph(4)]
+    patterns = sorted({p for graph in graphs for p in exact_anonymous(graph, 4)})
+    rows = np.array([[len(g) * exact_anonymous(g, 4).get(p, 0.0) for p in patterns] for g in graphs])
+    graphs[0].add_node("alone")
+    found = AnonymousWalks(lengths=(4,), walks=20000).prepare(store_of(graphs, labels=False)).grams
+    for gram, wanted in zip(found, linear_and_gaussian(rows @ rows.T), strict=True):
+        np.testing.assert_allclose(gram, wanted, atol=0.03)
+    assert found[0][0, 1] > 0.99
+    assert found[2][0, 1] < 0.8
 
 
 def test_anonymous_walks_tell_regular_graphs_apart():
@@ -226,9 +259,12 @@ def test_a_graph_has_the_same_features_in_any_set():
     graphs = [nx.cycle_graph(7), nx.path_graph(8), nx.complete_graph(6), nx.star_graph(5)]
     whole, part = store_of(graphs, labels=False), store_of(graphs[1:], labels=False)
     for baseline in (WeisfeilerLehman(), SpectralDistances()):
-        for a, b in zip(baseline.prepare(whole).grams, baseline.prepare(part).grams, strict=True):
-            unit = b[0, 0] / a[1, 1]
-            np.testing.assert_allclose(a[1:, 1:] * unit, b, atol=1e-6, err_msg=baseline.name)
+        pairs = zip(baseline.prepare(whole).grams, baseline.prepare(part).grams, strict=True)
+        for i, (a, b) in enumerate(pairs):
+            a, b = a[1:, 1:].astype(np.float64), b.astype(np.float64)
+            if baseline.name == "fgsd" and i % 4:  # Gaussian: of distances, in units that follow from all graphs
+                a, b = -np.log(a), -np.log(b)
+            np.testing.assert_allclose(a * (b.sum() / a.sum()), b, rtol=1e-4, atol=1e-6, err_msg=baseline.name)
 
 
 def test_graphs_without_nodes_or_edges():
@@ -238,4 +274,5 @@ def test_graphs_without_nodes_or_edges():
         for gram in baseline.prepare(store).grams:
             assert np.isfinite(gram).all(), baseline.name
             assert gram[2, 2] > 0, baseline.name
-            assert not gram[0].any(), baseline.name
+            # Without features: alike to nothing, or in a Gaussian kernel as the zero vector is.
+            assert not gram[0].any() or gram[0, 0] == 1 > gram[0, 2] > 0, baseline.name
