@@ -64,6 +64,8 @@ def run_study(
     if address is not None and executor != "ray":
         raise SettingError("--address belongs to --executor ray")
     kept = any(way_of(s.model) != "once" for s in study.question.settings)
+    if fresh or not (study.folder / "result.json").is_file():
+        _announce(study)
     with resumable(study.folder, more, kept) as stop, study_bar() as bar:
         record = study.run(runner, lambda *progress: bar(*progress) or stop.asked, fresh=fresh)
     if not record.jobs and (record.folder / "report.md").is_file():
@@ -96,6 +98,17 @@ def resumable(folder: Path, more: bool = False, kept: bool = True) -> Iterator[S
         told = goes_on if kept else "of a fit without epochs nothing is kept, and the same command begins it anew"
         print(f"interrupted; {told}", file=sys.stderr)
         raise typer.Exit(130) from None
+
+
+def _announce(study: "Study") -> None:
+    """Says how long kernels will take that take more than a minute: they have no epochs that a bar could show."""
+    from softmask.baselines.registry import way_of
+    from softmask.baselines.shallow import SHALLOW
+
+    for name in dict.fromkeys(s.model for s in study.question.settings if way_of(s.model) == "once"):
+        cost = SHALLOW[name].cost(study.store)
+        if cost.minutes > 1.5 and (study.force or cost.bearable):
+            print(cost.sentence(name, study.store), file=sys.stderr)
 
 
 def tell(record: "Record", as_json: bool) -> None:

@@ -1,9 +1,13 @@
 """Baselines on the command line."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+
+from softmask.baselines.shallow.cost import Cost
+from softmask.baselines.shallow.weisfeiler_lehman import WeisfeilerLehman
 
 NETS = Path(__file__).parents[1] / "baselines" / "nets.py"
 
@@ -38,6 +42,32 @@ def test_evaluate_a_baseline(run, tmp_path):
     assert (told["first"], told["second"]) == ("GCN", "Small")
     code, out, _ = run("results", "list", tmp_path, "--json")
     assert [row["question"]["settings"][0]["model"] for row in json.loads(out)] == ["gcn", f"{NETS}:Small"]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "options", "told"),
+    [(7.0, (), True), (0.9, (), False), (500.0, ("--force",), True)],
+)
+def test_a_long_kernel_is_announced(run, tmp_path, monkeypatch, minutes, options, told):
+    monkeypatch.setattr(WeisfeilerLehman, "cost", lambda self, store: Cost(minutes, 0.5))
+    study = ("evaluate", "motif:graphs=60", "--model", "wl", "--folds", 2, *options, "--json", "-o", tmp_path)
+    code, out, err = run(*study)
+    assert code == 0
+    json.loads(out)
+    line = f"wl on motif.* needs about {minutes:.0f} minutes on one core and 0.5 GB"
+    assert (re.search(line, err) is not None) == told
+    code, _, err = run(*study)
+    assert code == 0
+    assert "minutes" not in err, "it was done before"
+    assert ("minutes" in run(*study, "--fresh")[2]) == told
+
+
+def test_a_kernel_beyond_reason_is_refused_and_not_announced(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(WeisfeilerLehman, "cost", lambda self, store: Cost(500.0, 0.5))
+    code, _, err = run("evaluate", "motif:graphs=60", "--model", "wl", "--folds", 2, "-o", tmp_path)
+    assert code == 2
+    assert " ".join(err.split()).count("needs about 500 minutes") == 1
+    assert "--force" in err
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from softmask.baselines.shallow import cost
+from softmask.baselines.shallow.cost import Cost, of_machine
 from softmask.baselines.shallow.graphs import adjacency, block, counted, degrees, graph_of_node, pointers
 from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, inner_products, linear_and_gaussian
@@ -38,13 +38,18 @@ class AnonymousWalks:
     needs_labels: bool = False
     cite: str = "Ivanov and Burnaev, Anonymous walk embeddings, ICML 2018 (feature-based)"
 
-    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+    def cost(self, store: GraphStore) -> Cost:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         longest = max(self.lengths)
         walks = store.num_graphs * self.walks
         seconds = walks * longest**2 * 6e-9 + walks * store.num_graphs * 1e-9
-        here = cost.Cost(seconds / 60, (store.num_edges * 48 + walks * 40) / 1e9)
-        (here + cost.of_machine(store, 4 * len(self.lengths), 4)).check(self.name, store, force)
+        here = Cost(seconds / 60, (store.num_edges * 48 + walks * 40) / 1e9)
+        return here + of_machine(store, 4 * len(self.lengths), 4)
+
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+        """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
+        self.cost(store).check(self.name, store, force)
+        longest = max(self.lengths)
         matrix, ptr = adjacency(store), pointers(store)
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self.lengths]
         for g in range(store.num_graphs):

@@ -19,16 +19,27 @@ class Cost:
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(self.minutes + other.minutes, self.gigabytes + other.gigabytes)
 
-    def check(self, name: str, store: GraphStore, force: bool) -> None:
-        """Refuses what is beyond two hours or 12 GB, unless it is forced."""
-        if force or (self.minutes <= MINUTES and self.gigabytes <= GIGABYTES):
-            return
-        raise CannotRun(
+    @property
+    def bearable(self) -> bool:
+        """Whether it is within two hours and 12 GB."""
+        return self.minutes <= MINUTES and self.gigabytes <= GIGABYTES
+
+    def sentence(self, name: str, store: GraphStore) -> str:
+        """What a baseline will take on a set, in words."""
+        return (
             f"{name} on {store.info.get('name', 'this set')} ({store.num_graphs} graphs, {store.num_nodes} nodes, "
             f"{store.num_edges} entries of neighbours) needs about {self.minutes:,.0f} minutes on one core and "
-            f"{self.gigabytes:,.1f} GB of memory, for its matrices and ten folds; without being forced, it stops at "
-            f"{MINUTES:.0f} minutes or {GIGABYTES:.0f} GB. Force it (--force), take fewer graphs, or choose another "
-            "baseline (the histograms cost seconds)"
+            f"{self.gigabytes:,.1f} GB of memory, for its matrices and ten folds"
+        )
+
+    def check(self, name: str, store: GraphStore, force: bool) -> None:
+        """Refuses what is not bearable, unless it is forced."""
+        if force or self.bearable:
+            return
+        raise CannotRun(
+            f"{self.sentence(name, store)}; without being forced, it stops at {MINUTES:.0f} minutes or "
+            f"{GIGABYTES:.0f} GB. Force it (--force), take fewer graphs, or choose another baseline (the histograms "
+            "cost seconds)"
         )
 
 

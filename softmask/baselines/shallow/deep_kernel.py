@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from softmask.baselines.shallow import cost
+from softmask.baselines.shallow.cost import Cost, of_machine
 from softmask.baselines.shallow.graphs import adjacency, colours, counts, graph_of_node, pointers
 from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, inner_products, normalised
@@ -43,11 +43,15 @@ class DeepKernel:
     needs_labels: bool = False
     cite: str = "Yanardag and Vishwanathan, Deep graph kernels, KDD 2015 (of Weisfeiler-Lehman colours)"
 
-    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+    def cost(self, store: GraphStore) -> Cost:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         words = store.num_nodes * (self.depth + 1)
-        here = cost.Cost(words * len(self.sizes) * 8e-5 / 60, (store.num_edges * 48 + words * 700) / 1e9)
-        (here + cost.of_machine(store, 2 * len(self.sizes), 4)).check(self.name, store, force)
+        here = Cost(words * len(self.sizes) * 8e-5 / 60, (store.num_edges * 48 + words * 700) / 1e9)
+        return here + of_machine(store, 2 * len(self.sizes), 4)
+
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+        """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
+        self.cost(store).check(self.name, store, force)
         matrix, graph = adjacency(store), graph_of_node(store)
         rounds = refine(colours(store, matrix), matrix, self.depth)
         texts, table = texts_of(rounds, pointers(store)), all_counts(rounds, graph, store.num_graphs)

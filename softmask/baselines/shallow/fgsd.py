@@ -7,7 +7,7 @@ from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse.csgraph import connected_components
 
-from softmask.baselines.shallow import cost
+from softmask.baselines.shallow.cost import Cost, of_machine
 from softmask.baselines.shallow.graphs import adjacency, block, counted, pointers
 from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, inner_products, linear_and_gaussian
@@ -34,7 +34,7 @@ class SpectralDistances:
     needs_labels: bool = False
     cite: str = "Verma and Zhang, Hunt for the unique, stable, sparse and fast feature learning on graphs, NIPS 2017"
 
-    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+    def cost(self, store: GraphStore) -> Cost:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         nodes = store.sizes.double()
         squared, cubed = float((nodes**2).sum()), float((nodes**3).sum())
@@ -42,8 +42,12 @@ class SpectralDistances:
         seconds = cubed * 4e-10 + squared * len(self.widths) * 1e-7 + store.num_graphs * 5e-4
         # As many bins as pairs of nodes, or as there are up to a distance of 20, which few graphs exceed.
         bins = sum(float((nodes**2 / 2).clamp(max=20 / width).sum()) for width in self.widths)
-        here = cost.Cost(seconds / 60, (largest**2 * 40 + bins * 40) / 1e9)
-        (here + cost.of_machine(store, 4 * len(self.widths), 4)).check(self.name, store, force)
+        here = Cost(seconds / 60, (largest**2 * 40 + bins * 40) / 1e9)
+        return here + of_machine(store, 4 * len(self.widths), 4)
+
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+        """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
+        self.cost(store).check(self.name, store, force)
         matrix, ptr = adjacency(store), pointers(store)
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self.widths]
         for g in range(store.num_graphs):

@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 import numpy as np
 from scipy import sparse
 
-from softmask.baselines.shallow import cost
+from softmask.baselines.shallow.cost import Cost, of_machine
 from softmask.baselines.shallow.graphs import adjacency, block, pointers
 from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, inner_products, linear_and_gaussian
@@ -37,13 +37,17 @@ class Graphlet:
     needs_labels: bool = False
     cite: str = "Shervashidze et al., Efficient graphlet kernels for large graph comparison, AISTATS 2009"
 
-    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+    def cost(self, store: GraphStore) -> Cost:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         pairs = sum(k * (k - 1) for k in self.sizes)
         seconds = store.num_graphs * pairs * self.samples * 1e-8 + float((store.sizes.double() ** 2).sum()) * 1e-9
         largest = float(store.sizes.max()) if store.num_graphs else 0.0
-        here = cost.Cost(seconds / 60, (store.num_edges * 48 + largest**2) / 1e9)
-        (here + cost.of_machine(store, 4 * len(self.sizes), 4)).check(self.name, store, force)
+        here = Cost(seconds / 60, (store.num_edges * 48 + largest**2) / 1e9)
+        return here + of_machine(store, 4 * len(self.sizes), 4)
+
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+        """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
+        self.cost(store).check(self.name, store, force)
         matrix, ptr = adjacency(store), pointers(store)
         shares = [np.zeros((store.num_graphs, number_of_kinds(k))) for k in self.sizes]
         for g in range(store.num_graphs):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from softmask.baselines.shallow import cost
+from softmask.baselines.shallow.cost import Cost, of_machine
 from softmask.baselines.shallow.graphs import adjacency, counts, degrees, graph_of_node, node_labels
 from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, inner_products, normalised
@@ -33,6 +33,14 @@ class Propagation:
     needs_labels: bool = True
     cite: str = "Neumann et al., Propagation kernels, Machine Learning 2016"
 
+    def cost(self, store: GraphStore) -> Cost:
+        """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
+        labels = node_labels(store)
+        kinds = int(labels.max()) + 1 if labels is not None and len(labels) else 1
+        seconds = self.steps * (store.num_edges * kinds * 2e-9 + store.num_nodes * 1e-6 + store.num_graphs**2 * 5e-7)
+        here = Cost(seconds / 60, (store.num_nodes * kinds * 24 + store.num_edges * 48) / 1e9)
+        return here + of_machine(store, self.steps, 4)
+
     def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         labels = node_labels(store)
@@ -41,10 +49,8 @@ class Propagation:
                 f"pk spreads node labels, and {store.info.get('name', 'this set')} has none; "
                 "wl and rw also work without labels"
             )
+        self.cost(store).check(self.name, store, force)
         kinds = int(labels.max()) + 1 if len(labels) else 1
-        seconds = self.steps * (store.num_edges * kinds * 2e-9 + store.num_nodes * 1e-6 + store.num_graphs**2 * 5e-7)
-        here = cost.Cost(seconds / 60, (store.num_nodes * kinds * 24 + store.num_edges * 48) / 1e9)
-        (here + cost.of_machine(store, self.steps, 4)).check(self.name, store, force)
         matrix, graph = adjacency(store), graph_of_node(store)
         random = np.random.RandomState(self.seed)
         gram = np.zeros((store.num_graphs,) * 2)

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
+from softmask.baselines.shallow.cost import Cost
 from softmask.data.store import GraphStore
 
 Pause = Callable[[], None]
@@ -58,11 +59,15 @@ class Shallow(Protocol):
         """The paper it is from, in one line."""
         ...
 
+    def cost(self, store: GraphStore) -> Cost:
+        """What :meth:`prepare` and ten folds will take, estimated from the sizes of the set."""
+        ...
+
     def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Prepared:
         """Features or Gram matrix of the whole set, from graphs alone; `pause` is called every now and then.
 
         Raises:
-            SettingError: if the set lacks what the method needs, or if time or memory, estimated first, are beyond
-                reason and ``force`` is false.
+            SettingError: if the set lacks what the method needs, or if its :meth:`cost` is beyond reason and ``force``
+                is false.
         """
         ...

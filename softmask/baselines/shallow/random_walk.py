@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from softmask.baselines.shallow import cost
+from softmask.baselines.shallow.cost import Cost, of_machine
 from softmask.baselines.shallow.graphs import adjacency, block, degrees, node_labels, pointers
 from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, normalised
@@ -35,14 +35,18 @@ class RandomWalk:
     needs_labels: bool = False
     cite: str = "Gärtner et al., On graph kernels: hardness results and efficient alternatives, COLT 2003"
 
-    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+    def cost(self, store: GraphStore) -> Cost:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
-        here = cost.Cost(store.num_edges * 1e-7 / 60, store.num_edges * 48 / 1e9)
+        here = Cost(store.num_edges * 1e-7 / 60, store.num_edges * 48 / 1e9)
         if store.node_label is not None:
             largest = float(store.sizes.max()) if store.num_graphs else 0.0
             work = store.num_nodes * float(store.num_edges + store.num_nodes * 4)
-            here += cost.Cost(work * 2e-8 / 60, store.num_nodes * largest * 32 / 1e9)
-        (here + cost.of_machine(store, 1)).check(self.name, store, force)
+            here += Cost(work * 2e-8 / 60, store.num_nodes * largest * 32 / 1e9)
+        return here + of_machine(store, 1)
+
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+        """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
+        self.cost(store).check(self.name, store, force)
         matrix, ptr, labels = adjacency(store), pointers(store), node_labels(store)
         decay = decay_for(matrix)
         if labels is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from softmask.baselines.shallow import cost
+from softmask.baselines.shallow.cost import Cost, of_machine
 from softmask.baselines.shallow.graphs import adjacency, colours, counts, graph_of_node
 from softmask.baselines.shallow.protocol import Pause, no_pause
 from softmask.baselines.shallow.svm import Kernels, inner_products, normalised, scaled
@@ -31,12 +31,16 @@ class WeisfeilerLehman:
     needs_labels: bool = False
     cite: str = "Shervashidze et al., Weisfeiler-Lehman Graph Kernels, JMLR 2011"
 
-    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+    def cost(self, store: GraphStore) -> Cost:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         rounds = self.depth + 1
         seconds = rounds * (store.num_edges * 4e-8 + store.num_nodes * 1e-6 + store.num_graphs**2 * 5e-7)
-        here = cost.Cost(seconds / 60, (store.num_edges * 48 + store.num_nodes * 60 * rounds) / 1e9)
-        (here + cost.of_machine(store, 2 * self.depth, 4)).check(self.name, store, force)
+        here = Cost(seconds / 60, (store.num_edges * 48 + store.num_nodes * 60 * rounds) / 1e9)
+        return here + of_machine(store, 2 * self.depth, 4)
+
+    def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
+        """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
+        self.cost(store).check(self.name, store, force)
         matrix, graph = adjacency(store), graph_of_node(store)
         gram = np.zeros((store.num_graphs,) * 2)
         grams = []
