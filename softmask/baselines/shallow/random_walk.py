@@ -9,7 +9,7 @@ from scipy import sparse
 from softmask.baselines.shallow.cost import Cost, of_machine
 from softmask.baselines.shallow.graphs import adjacency, block, degrees, node_labels, pointers
 from softmask.baselines.shallow.protocol import Pause, no_pause
-from softmask.baselines.shallow.svm import Kernels, normalised
+from softmask.baselines.shallow.svm import Kernels, normalised_and_scaled
 from softmask.data.store import GraphStore
 
 NEGLIGIBLE = 1e-10
@@ -24,7 +24,8 @@ class RandomWalk:
 
     with :math:`W_\times` the adjacency matrix of the direct product graph, whose nodes are the pairs of nodes with
     equal labels (all pairs, where a set has no labels). Lambda is the largest power of ten below
-    :math:`1 / d^2`, d the largest degree in the set, for which the sum always converges. Normalised.
+    :math:`1 / d^2`, d the largest degree in the set, for which the sum always converges. Whether the kernel is
+    normalised, which hides how large a graph is, is chosen within the training graphs.
 
     Without labels :math:`W_\times = A \otimes A'` and a term is the product of the numbers of walks in each graph: the
     cost is linear. With labels every pair of graphs has its own product graph: the cost grows with nodes times edges
@@ -42,7 +43,7 @@ class RandomWalk:
             largest = float(store.sizes.max()) if store.num_graphs else 0.0
             work = store.num_nodes * float(store.num_edges + store.num_nodes * 4)
             here += Cost(work * 2e-8 / 60, store.num_nodes * largest * 32 / 1e9)
-        return here + of_machine(store, 1)
+        return here + of_machine(store, 2, 4)
 
     def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
@@ -51,12 +52,12 @@ class RandomWalk:
         decay = decay_for(matrix)
         if labels is None:
             walks = np.stack(list(walk_counts(matrix, ptr, decay)), axis=1)
-            return Kernels([normalised(walks @ walks.T)])
+            return Kernels([*normalised_and_scaled(walks @ walks.T)])
         gram = np.zeros((store.num_graphs,) * 2)
         for g in range(store.num_graphs):
             pause()
             gram[g, g:] = common_walks(matrix, ptr, labels, decay, g)
-        return Kernels([normalised(gram + np.triu(gram, 1).T)])
+        return Kernels([*normalised_and_scaled(gram + np.triu(gram, 1).T)])
 
 
 def decay_for(matrix: sparse.csr_array) -> float:

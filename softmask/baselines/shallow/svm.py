@@ -80,6 +80,12 @@ def scaled(gram: np.ndarray) -> np.ndarray:
     return gram / length if length > 0 else gram
 
 
+def normalised_and_scaled(gram: np.ndarray) -> Iterator[np.ndarray]:
+    """The kernels of counts that are offered to choose from: without and with the size of a graph."""
+    yield normalised(gram).astype(np.float32)
+    yield scaled(gram).astype(np.float32)
+
+
 def linear_and_gaussian(gram: np.ndarray) -> Iterator[np.ndarray]:
     r"""The kernels of feature vectors that are offered to choose from: linear and normalised, and Gaussian ones,
 

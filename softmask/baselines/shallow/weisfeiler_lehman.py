@@ -8,7 +8,7 @@ from scipy import sparse
 from softmask.baselines.shallow.cost import Cost, of_machine
 from softmask.baselines.shallow.graphs import adjacency, colours, counts, graph_of_node
 from softmask.baselines.shallow.protocol import Pause, no_pause
-from softmask.baselines.shallow.svm import Kernels, inner_products, normalised, scaled
+from softmask.baselines.shallow.svm import Kernels, inner_products, normalised_and_scaled
 from softmask.data.store import GraphStore
 
 
@@ -43,11 +43,11 @@ class WeisfeilerLehman:
         self.cost(store).check(self.name, store, force)
         matrix, graph = adjacency(store), graph_of_node(store)
         gram = np.zeros((store.num_graphs,) * 2)
-        grams = []
+        grams: list[np.ndarray] = []
         for t, colour in enumerate(refine(colours(store, matrix), matrix, self.depth)):
             gram += inner_products(counts(graph, colour, store.num_graphs), pause)
             if t > 0:
-                grams += [normalised(gram).astype(np.float32), scaled(gram).astype(np.float32)]
+                grams += normalised_and_scaled(gram)
         return Kernels(grams)
 
 
