@@ -10,7 +10,7 @@ from scipy import sparse
 from softmask.baselines.shallow.cost import Cost, of_machine
 from softmask.baselines.shallow.graphs import adjacency, colours, counts, graph_of_node, pointers
 from softmask.baselines.shallow.protocol import Pause, no_pause
-from softmask.baselines.shallow.svm import Kernels, inner_products, normalised
+from softmask.baselines.shallow.svm import Kernels, inner_products, normalised_and_scaled
 from softmask.baselines.shallow.weisfeiler_lehman import refine
 from softmask.data.store import GraphStore
 from softmask.errors import CannotRun
@@ -29,8 +29,8 @@ class DeepKernel:
     each colour by word2vec (skip-gram, hierarchical softmax): a graph is a text, its words are its colours, round after
     round, equal ones beside each other. M has the two forms of the authors' code (deep_kernel.py): full, with
     :math:`\mathbf{M}_{ij} = \langle v_i, v_j \rangle`, or diagonal, with :math:`\mathbf{M}_{ii} = \lVert v_i \rVert`.
-    Normalised. The form and the size of the vectors are chosen within the training graphs. A set without labels begins
-    with degrees, as for ``wl``.
+    The form, the size of the vectors and whether the kernel is normalised are chosen within the training graphs. A set
+    without labels begins with degrees, as for ``wl``.
 
     This is one of the paper's three kernels; the other two have graphlets and shortest paths for words.
     """
@@ -47,7 +47,7 @@ class DeepKernel:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
         words = store.num_nodes * (self.depth + 1)
         here = Cost(words * len(self.sizes) * 8e-5 / 60, (store.num_edges * 48 + words * 700) / 1e9)
-        return here + of_machine(store, 2 * len(self.sizes), 4)
+        return here + of_machine(store, 4 * len(self.sizes), 4)
 
     def prepare(self, store: GraphStore, force: bool = False, pause: Pause = no_pause) -> Kernels:
         """See :class:`~softmask.baselines.shallow.protocol.Shallow`."""
@@ -55,7 +55,7 @@ class DeepKernel:
         matrix, graph = adjacency(store), graph_of_node(store)
         rounds = refine(colours(store, matrix), matrix, self.depth)
         texts, table = texts_of(rounds, pointers(store)), all_counts(rounds, graph, store.num_graphs)
-        grams = []
+        grams: list[np.ndarray] = []
         for size in self.sizes:
             pause()
             vectors = word_vectors(texts, table.shape[1], size, self.window, self.seed)
@@ -63,7 +63,7 @@ class DeepKernel:
             sums = table @ vectors
             weighted = table @ sparse.diags_array(np.sqrt(np.linalg.norm(vectors, axis=1)))
             for gram in (sums @ sums.T, inner_products(weighted.tocsr(), pause)):
-                grams.append(normalised(gram).astype(np.float32))
+                grams += normalised_and_scaled(gram)
         return Kernels(grams)
 
 
