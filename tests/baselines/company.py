@@ -22,3 +22,11 @@ def assert_each_learns_as_alone(fleet):
             torch.testing.assert_close(t, together.weights[r][name], rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(alone.loss["test"][0], together.loss["test"][r], atol=1e-9)
     return together
+
+
+def assert_all_of_it_learns(fleet, together):
+    """Every tensor of every replica is another than at first."""
+    fresh = fleet(replicas()).stack
+    for r, weights in enumerate(together.weights):
+        before = fresh.state(fresh.flat, r)
+        assert all((t - before[name]).abs().max() > 0 for name, t in weights.items())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from baselines.company import assert_each_learns_as_alone, replicas
+from baselines.company import assert_all_of_it_learns, assert_each_learns_as_alone, replicas
 from baselines.test_pooling import CLOSE, numbers_kept, one_by_one, relu, weights
 from hypothesis import given
 from hypothesis import strategies as st
@@ -185,11 +185,7 @@ def fleet(replicas, **options):
 
 
 def test_a_replica_learns_the_same_whoever_trains_beside_it():
-    together = assert_each_learns_as_alone(fleet)
-    fresh = fleet(replicas()).stack
-    for r in range(3):
-        before = fresh.state(fresh.flat, r)
-        assert all((t - before[name]).abs().max() > 0 for name, t in together.weights[r].items()), "all of it learns"
+    assert_all_of_it_learns(fleet, assert_each_learns_as_alone(fleet))
 
 
 def test_the_fleet_trains_as_a_plain_loop_on_dense_batches_does():
