@@ -2,10 +2,12 @@
 
 import numpy as np
 
-from softmask.data.splits import stratified_folds
+from softmask.data.splits import holdout, stratified_folds
 from softmask.errors import SettingError
 
 INNER_FOLDS = 5
+MOST_TO_CHOOSE_ON = 4500
+"""Training graphs on which an SVM's settings are chosen, at a cost that grows with their square."""
 
 
 def is_regression(y: np.ndarray) -> bool:
@@ -31,6 +33,12 @@ def inner_folds(y: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]
             "needs two; leave the class out"
         )
     return stratified_folds(y, int(min(INNER_FOLDS, size.min())), seed)
+
+
+def some_to_choose_on(y: np.ndarray, seed: int) -> np.ndarray:
+    """Places of the training graphs to choose settings on: of all, or of so many, with the classes in their shares."""
+    share = MOST_TO_CHOOSE_ON / max(len(y), 1)
+    return np.arange(len(y)) if share >= 1 else holdout(y, (share, 1 - share), seed)[0]
 
 
 def columns(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from softmask.baselines.shallow.choice import columns, inner_folds, is_regression, numbers
+from softmask.baselines.shallow.choice import columns, inner_folds, is_regression, numbers, some_to_choose_on
 from softmask.baselines.shallow.protocol import Pause, Scorer, no_pause
 
 PENALTIES = tuple(10.0**e for e in range(-3, 4))
@@ -26,8 +26,9 @@ class Kernels:
     """Gram matrices of a whole set, one for each value of the kernel's own parameter.
 
     Classes are learned by ``SVC``, numbers by kernel ridge regression with alpha = 1 / C. The matrix and C (1e-3 to
-    1e3) are those with the best mean score over five folds of the training graphs; of equals, the first matrix and
-    the smallest C. Values of C and inner folds are tried side by side, on as many cores as there are.
+    1e3) are those with the best mean score over five folds of the training graphs, of very many over folds of some
+    (:func:`~softmask.baselines.shallow.choice.some_to_choose_on`); of equals, the first matrix and the smallest C.
+    Values of C and inner folds are tried side by side, on as many cores as there are.
 
     Args:
         grams: ``[graphs, graphs]`` each.
@@ -49,7 +50,8 @@ class Kernels:
             return float(right.mean())
 
         best, chosen = -np.inf, (0, PENALTIES[0])
-        folds = inner_folds(y, seed)
+        some = some_to_choose_on(y, seed)
+        folds = [(some[inner], some[held]) for inner, held in inner_folds(y[some], seed)]
         cores = min(len(folds) * len(PENALTIES), os.cpu_count() or 1)
         together = -(-cores // len(PENALTIES))
         # The solver works outside of Python's lock. That it may stop at MOST_STEPS is no news.

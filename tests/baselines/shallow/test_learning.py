@@ -1,14 +1,16 @@
 """How shallow baselines learn: from the training graphs alone, by the seed, and with errors in words."""
 
 import dataclasses
+from itertools import product
 
 import networkx as nx
 import numpy as np
 import pytest
 import torch
 from baselines.shallow.random_graphs import molecules, store_of
+from sklearn.svm import SVC
 
-from softmask.baselines.shallow import SHALLOW
+from softmask.baselines.shallow import SHALLOW, choice
 from softmask.baselines.shallow.cost import Cost
 from softmask.baselines.shallow.histogram import degree_bins, histogram
 from softmask.baselines.shallow.svm import PENALTIES, Kernels
@@ -95,6 +97,29 @@ def test_the_better_matrix_is_chosen_within_the_training_graphs():
     grams = [rows @ rows.T for rows in (noise, signal)]
     both, good = (Kernels(g).fit(np.arange(40), y[:40], 0)(np.arange(60)) for g in (grams, grams[1:]))
     np.testing.assert_array_equal(both, good)
+
+
+def test_of_many_graphs_some_are_chosen_on_and_all_are_trained_on(monkeypatch):
+    monkeypatch.setattr(choice, "MOST_TO_CHOOSE_ON", 48)
+    random = np.random.default_rng(0)
+    y = (np.arange(180) % 3 == 0).astype(np.int64)
+    rows = [(2 * y - 1)[:, None] * strength + random.standard_normal((180, 3)) for strength in (0.4, 0.5)]
+    grams, train, test = [r @ r.T for r in rows], np.arange(120), np.arange(120, 180)
+
+    some = choice.some_to_choose_on(y[train], seed=3)
+    np.testing.assert_array_equal(np.bincount(y[some]), [32, 16])
+    scores = {}
+    for inner, held in stratified_folds(y[some], 5, seed=3):
+        for which, penalty in product(range(2), PENALTIES):
+            among, across = some[inner], some[held]
+            machine = SVC(C=penalty, kernel="precomputed").fit(grams[which][np.ix_(among, among)], y[among])
+            right = machine.predict(grams[which][np.ix_(across, among)]) == y[across]
+            scores[which, penalty] = scores.get((which, penalty), 0) + right.mean()
+    which, penalty = max(scores, key=lambda key: round(scores[key], 9))
+    machine = SVC(C=penalty, kernel="precomputed").fit(grams[which][np.ix_(train, train)], y[train])
+    wanted = machine.decision_function(grams[which][np.ix_(test, train)])
+    found = Kernels(grams).fit(train, y[train], seed=3)(test)
+    np.testing.assert_allclose(found[:, 1], wanted, rtol=1e-9)
 
 
 def test_kernel_ridge_is_ridge_regression_with_an_intercept():
