@@ -101,13 +101,13 @@ def resumable(folder: Path, more: bool = False, kept: bool = True) -> Iterator[S
 
 
 def _announce(study: "Study") -> None:
-    """Says how long kernels will take that take more than a minute: they have no epochs that a bar could show."""
+    """Says how long kernels will take, if more than a minute: they have no epochs that a bar could show."""
     from softmask.baselines.registry import way_of
     from softmask.baselines.shallow import SHALLOW
 
     for name in dict.fromkeys(s.model for s in study.question.settings if way_of(s.model) == "once"):
         cost = SHALLOW[name].cost(study.store)
-        if cost.minutes > 1.5 and (study.force or cost.bearable):
+        if cost.minutes > 1 and (study.force or cost.bearable):
             print(cost.sentence(name, study.store), file=sys.stderr)
 
 

@@ -1,7 +1,9 @@
 """How shallow baselines learn: from the training graphs alone, by the seed, and with errors in words."""
 
 import dataclasses
+import json
 from itertools import product
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -245,6 +247,14 @@ def test_what_is_refused_can_be_forced():
         Cost(1e9, 1e9).check("wl", store, force=False)
     with pytest.raises(SettingError, match=r"13\.0 GB"):
         Cost(1, 13).check("wl", store, force=False)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["wl", "gk", "rw", "dgk"])
+def test_costs_are_about_those_of_the_records(real_set, name):
+    record = Path(__file__).parents[3] / "results" / "baselines" / "NCI1" / name / "result.json"
+    minutes = json.loads(record.read_text())["device_s"] / 60
+    assert minutes / 3 < SHALLOW[name].cost(real_set("NCI1")).minutes < minutes * 3
 
 
 @pytest.mark.real
