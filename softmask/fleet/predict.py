@@ -14,8 +14,9 @@ from softmask.fleet.pairs import works_on_pairs
 from softmask.nn import GeometricSoftMaskGNN, SoftMaskGNN
 from softmask.ops import Neighbours, as_segments
 
-# Enough nodes to keep a device busy, few enough for any memory; fewer where all pairs of a graph's nodes have vectors.
-_NODES, _PAIRED, _PAIRED_CUDA = 32768, 1024, 8192
+# Enough nodes to keep a device busy, few enough for any memory; or pairs, where all pairs of nodes have vectors
+# and graphs are padded to the largest beside them.
+_NODES, _PAIRS, _PAIRS_CUDA = 32768, 2**15, 2**18
 
 
 @torch.no_grad()
@@ -87,14 +88,15 @@ def runs(store: GraphStore, device: torch.device, paired: bool = False) -> list[
         device: of the model.
         paired: whether the model has vectors for all pairs of a graph's nodes.
     """
-    most = _NODES if not paired else _PAIRED_CUDA if device.type == "cuda" else _PAIRED
-    node_ptr = store.node_ptr.tolist()
-    found, first = [], 0
-    for g in range(1, len(node_ptr)):
-        if g == len(node_ptr) - 1 or node_ptr[g + 1] - node_ptr[first] > most:
+    most = _NODES if not paired else _PAIRS_CUDA if device.type == "cuda" else _PAIRS
+    found, first, largest, nodes = [], 0, 0, 0
+    for g, size in enumerate(store.sizes.tolist()):
+        largest, nodes = max(largest, size), nodes + size
+        held = (g + 1 - first) * largest**2 if paired else nodes
+        if held > most and g > first:
             found.append((first, g))
-            first = g
-    return found
+            first, largest, nodes = g, size, size
+    return [*found, (first, store.num_graphs)] if store.num_graphs else []
 
 
 def _in_space(

@@ -84,9 +84,15 @@ def train_in_waves(
     memory = free_memory(device) if memory is None else memory
     wave = min(int((_SHARE * memory - shared) // each), len(replicas))
     if wave < 1:
+        mend = "use smaller batches or hidden vectors"
+        if works_on_pairs(model) or isinstance(model, GeometricSoftMaskGNN):
+            mend = (
+                "it has vectors for all pairs of nodes of a graph, of which the largest graph has "
+                f"{int(store.sizes.max())}: leave out the largest graphs, {mend}, or take another model"
+            )
         raise CannotRun(
             f"one model needs about {_size(shared + each)} and {_size(memory)} are free on {device}, of which "
-            f"{_SHARE:.0%} may be used; use smaller batches or hidden vectors"
+            f"{_SHARE:.0%} may be used; {mend}"
         )
     if wave < len(replicas):
         _warn(f"{len(replicas)} models of about {_size(each)} each are trained {wave} at a time")

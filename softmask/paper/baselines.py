@@ -10,13 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from softmask.baselines.registry import BASELINES, SOFT_MASK, baseline_settings, title_of, way_of
-from softmask.errors import SettingError
-from softmask.paper.published import QUICK, published
-from softmask.paper.table1 import Cell
+from softmask.baselines.registry import BASELINES, baseline_settings, way_of
+from softmask.paper.published import QUICK, published, title
+from softmask.paper.table1 import Cell, asked_for
 from softmask.paper.table1 import cells as table1_cells
-from softmask.study.compare import compare_studies
+from softmask.paper.worth import worth
 from softmask.study.record import Record, read_json, read_record, write_json
+
+_ERRORS = (
+    "A standard error is that of our mean: the standard deviation over ten folds divided by the root of ten, as if "
+    "folds were independent. How uncertain the quoted figure is does not count."
+)
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,7 @@ def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = F
             found += [_cell(name, system, protocol, smg[0], quick) for system in named]
     # PPGNN, with vectors for all pairs of nodes, takes by far the longest.
     found.sort(key=lambda cell: (cell.settings.model == "ppgn", way_of(cell.settings.model) == "once"))
-    for what, wanted, known in (
-        ("set", sets, {c.name for c in found}),
-        ("system", systems, {c.variant for c in found}),
-    ):
-        if unknown := set(wanted) - known:
-            raise SettingError(f"the table has no {what} {sorted(unknown)[0]!r}; it has {', '.join(sorted(known))}")
-    return [c for c in found if (not sets or c.name in sets) and (not systems or c.variant in systems)]
+    return asked_for(found, sets, systems, "system", quick)
 
 
 def _cell(name: str, system: str, protocol: str, smg: Cell, quick: bool) -> SystemCell:
@@ -135,14 +133,21 @@ def markdown(out: Path) -> str:
         "\\* epoch chosen on the test folds, as in the paper, but for systems that train once and have no epochs; ± is "
         "the standard deviation over folds, averaged over runs. Quoted figures are those of the soft-mask paper's "
         "Table 1, which took them from many papers, with folds and settings of their own. SMG-JK is the study of "
-        "[Table 1](table1.md), and all systems have its folds. For the fair figure, networks leave out a tenth of each "
-        "training part, which chooses the epoch; what trains once learns from all of it.",
+        "[Table 1](table1.md), and all systems have the folds of its first run. For the fair figure, networks leave "
+        "out a tenth of each training part, which chooses the epoch; what trains once learns from all of it. The "
+        "paper's protocol has one epoch for all folds, the fair one an epoch for each, and may so be the higher.",
     ]
     if any(r.question.get("folds", 10) != 10 for r in table.values() if isinstance(r, Record)):
         return "\n".join([QUICK, "", *lines]) + "\n"
+    pairs = {
+        (n, system): (_made(table, n, recipe["with_smg"]), _made(table, n, system))
+        for n in names
+        for system in recipe["against"]
+    }
     sections = {
-        "## Where ours differs from the quoted figure by more than two standard errors": notes,
-        "## Is SMG-JK better?": _significance(table, names),
+        "## Where ours differs from the quoted figure by more than two standard errors": notes
+        and [_ERRORS, "", *notes],
+        "## Is SMG-JK better?": worth(pairs),
         "## Refused": refused,
         "## Not run yet": _missing(table),
     }
@@ -174,46 +179,9 @@ def _row(name: str, system: str, record: Record) -> tuple[str, list[str]]:
     return line, [f"- {title(system)} on {name}: {gap:+.1f} points{errors}{told}."]
 
 
-def _significance(table: dict[tuple[str, str], Record | str], names: Sequence[str]) -> list[str]:
-    recipe = _recipe()
-    said = []
-    for name in names:
-        ours = table.get((name, recipe["with_smg"]))
-        for system in recipe["against"]:
-            other = table.get((name, system))
-            missing = [title(s) for s, r in ((recipe["with_smg"], ours), (system, other)) if not isinstance(r, Record)]
-            if isinstance(ours, Record) and isinstance(other, Record):
-                first = _first(ours, len(other.splits))
-                said.append(f"- {name}: {compare_studies(first, other).sentence()}{_of_first(first, ours, system)}")
-            else:
-                said.append(
-                    f"- {name}: SMG-JK against {title(system)} cannot be said, {' and '.join(missing)} not run."
-                )
-    return said
-
-
-def _first(record: Record, runs: int) -> Record:
-    """A finished study as if it had had its first runs only, to be paired with one that has no more."""
-    assert record.result is not None
-    if len(record.splits) <= runs:
-        return record
-    figures = {}
-    for name, figure in record.result["figures"].items():
-        scores = figure["scores"][:runs]
-        figures[name] = figure | {"scores": scores, "mean": float(np.mean(scores))}
-    return replace(record, splits=record.splits[:runs], result=record.result | {"figures": figures})
-
-
-def _of_first(first: Record, whole: Record, system: str) -> str:
-    """Where some runs only are paired: which, and how they compare with all of them."""
-    if len(first.splits) == len(whole.splits) or first.result is None or whole.result is None:
-        return ""
-    figure = "fair" if "fair" in first.result["figures"] else "paper"
-    part, all_ = (100 * result["figures"][figure]["mean"] for result in (first.result, whole.result))
-    return (
-        f" Of SMG-JK's {len(whole.splits)} runs the first is paired, which has the folds of {title(system)}: it has "
-        f"{part:.1f} %, all of them together {all_:.1f} %."
-    )
+def _made(table: dict[tuple[str, str], Record | str], name: str, system: str) -> Record | None:
+    found = table.get((name, system))
+    return found if isinstance(found, Record) else None
 
 
 def _missing(table: dict[tuple[str, str], Record | str]) -> list[str]:
@@ -232,12 +200,6 @@ def _quoted(name: str, system: str) -> tuple[float, float | None] | None:
     if row is None or table["accuracy"][row][name] is None:
         return None
     return table["accuracy"][row][name], table["std"].get(row, {}).get(name)
-
-
-def title(system: str) -> str:
-    """How a system is printed."""
-    model = {"model": system} if system in BASELINES else {"model": SOFT_MASK, "variant": system}
-    return title_of(model)
 
 
 def _percent(figure: dict[str, Any] | None) -> str:

@@ -5,6 +5,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from softmask.baselines.registry import BASELINES, title_of
+
 OURS = {"smg": "SMG", "smg-jk": "SMG-JK", "m-smg-jk": "M-SMG-JK"}
 """The paper's names of the variants it reports."""
 
@@ -30,3 +32,8 @@ def best_other(name: str) -> tuple[str, float]:
     others = {system: row[name] for system, row in rows if system not in OURS.values() and row[name] is not None}
     best = max(others, key=lambda system: others[system])
     return best, others[best] / 100
+
+
+def title(system: str) -> str:
+    """How a variant or a baseline is printed."""
+    return title_of({"model": system} if system in BASELINES else {"variant": system})

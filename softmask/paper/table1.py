@@ -130,10 +130,21 @@ def cells(sets: Sequence[str] = (), variants: Sequence[str] = (), quick: bool = 
                     settings = replace(settings, hidden=small["hidden"], epochs=small["epochs"])
                     cell = replace(cell, settings=settings, folds=small["folds"], graphs=small["graphs"])
                 found.append(cell)
+    return asked_for(found, sets, variants, "variant", quick)
+
+
+def asked_for(
+    found: Sequence[Cell], sets: Sequence[str], variants: Sequence[str], called: str, quick: bool
+) -> list[Cell]:
+    """The cells of some sets and variants only, if any are named; `called` is what a variant is called in the table.
+
+    Raises:
+        SettingError: if the table does not have what is named.
+    """
     table = "quick form of the table" if quick else "table"
     for what, named, known in (
         ("set", sets, {c.name for c in found}),
-        ("variant", variants, {c.variant for c in found}),
+        (called, variants, {c.variant for c in found}),
     ):
         if unknown := sorted(set(named) - known):
             close = difflib.get_close_matches(unknown[0].upper() if what == "set" else unknown[0].lower(), known, n=1)
@@ -143,7 +154,7 @@ def cells(sets: Sequence[str] = (), variants: Sequence[str] = (), quick: bool = 
     if not wanted:
         has = {v: ", ".join(dict.fromkeys(c.name for c in found if c.variant == v)) for v in variants}
         raise SettingError(
-            f"the {table} has none of these variants on {', '.join(sets)}; "
+            f"the {table} has none of these {called}s on {', '.join(sets)}; "
             + "; ".join(f"{variant} is there on {names}" for variant, names in has.items())
         )
     return wanted

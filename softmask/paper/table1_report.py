@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softmask.paper import baselines
-from softmask.paper.published import OURS, QUICK, best_other, published, table1_accuracy
+from softmask.paper.published import OURS, QUICK, best_other, published, table1_accuracy, title
 from softmask.paper.table1 import cells, gather, own_rows, row_names, tuning_spans, tunings
 from softmask.study.record import read_json
 
@@ -187,7 +186,7 @@ def _ahead_of_us(table: Table, out: Path) -> str:
         name, system = path.parts[-3:-1]
         theirs = 100 * read_json(path)["figures"].get("paper", {"mean": 0.0})["mean"]
         if name in ours and round(theirs, 1) > ours[name]:
-            ahead.setdefault(name, []).append(f"{baselines.title(system)} {theirs:.1f}")
+            ahead.setdefault(name, []).append(f"{title(system)} {theirs:.1f}")
     said = "; ".join(f"on {name} {', '.join(systems)}, our best {ours[name]:.1f}" for name, systems in ahead.items())
     return f"Of the other systems, measured here on the folds of seed 0, some are ahead of us: {said}." if ahead else ""
 

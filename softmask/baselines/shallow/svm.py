@@ -87,7 +87,7 @@ def normalised(gram: np.ndarray) -> np.ndarray:
 
 
 def scaled(gram: np.ndarray) -> np.ndarray:
-    """Graphs as long as they are, in units of the median: so that one range of C suits every set."""
+    """Graphs as long as they are, in units of the median of all: so that one range of C suits every set."""
     length = np.median(gram.diagonal()) if len(gram) else 0.0
     return gram / length if length > 0 else gram
 
@@ -103,7 +103,8 @@ def linear_and_gaussian(gram: np.ndarray) -> Iterator[np.ndarray]:
 
     .. math:: \exp(-g \, d_{ij}^2 / m), \qquad d_{ij}^2 = K_{ii} + K_{jj} - 2 K_{ij}
 
-    with m the median of all distances but those of equal graphs, and g of ``SHARPNESS``. The vectors of a Gaussian
+    with m the median of all distances but those of equal graphs, those to graphs to test on among them (no target is
+    looked at), and g of ``SHARPNESS``. The vectors of a Gaussian
     kernel are as long as they are: counts that grow with a graph tell how large it is.
     """
     yield normalised(gram).astype(np.float32)
