@@ -254,7 +254,7 @@ def test_what_is_refused_can_be_forced():
 def test_costs_are_about_those_of_the_records(real_set, name):
     record = Path(__file__).parents[3] / "results" / "baselines" / "NCI1" / name / "result.json"
     minutes = json.loads(record.read_text())["device_s"] / 60
-    assert minutes / 3 < SHALLOW[name].cost(real_set("NCI1")).minutes < minutes * 3
+    assert minutes / 3 < SHALLOW[name].cost(open_data(real_set("NCI1"))).minutes < minutes * 3
 
 
 @pytest.mark.real
