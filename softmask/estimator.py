@@ -17,9 +17,11 @@ from softmask.data.store import GraphStore
 from softmask.device import pick_device
 from softmask.errors import DataError, SettingError
 from softmask.fleet import OnEpoch, Replica, train_in_waves
+from softmask.fleet.committee import members_of
 from softmask.fleet.predict import predict
 from softmask.fleet.replica import check_seed
 from softmask.model_file import TrainedModel, load_trained, save_model
+from softmask.nn.committee import joint_state
 from softmask.study.settings import Settings
 
 
@@ -29,7 +31,8 @@ class Prediction(NamedTuple):
     Args:
         values: classes ``[graphs]``, or targets ``[graphs]`` or ``[graphs, targets]``.
         probabilities: ``[graphs, classes]``; ``None`` for regression.
-        masks: for each graph a list with one array a layer, ``[nodes, 1 or hidden]``.
+        masks: for each graph a list with one array a layer, ``[nodes, 1 or hidden]``; of a committee those of all
+            members side by side.
     """
 
     values: np.ndarray
@@ -58,6 +61,7 @@ class _SoftMaskEstimator(BaseEstimator):
         norm: bool = False,
         edges: bool = False,
         average: float = 0.0,
+        committee: int = 1,
         seed: int = 0,
         device: str = "auto",
     ):
@@ -75,6 +79,7 @@ class _SoftMaskEstimator(BaseEstimator):
         self.norm = norm
         self.edges = edges
         self.average = average
+        self.committee = committee
         self.seed = seed
         self.device = device
 
@@ -113,18 +118,19 @@ class _SoftMaskEstimator(BaseEstimator):
             lambda: settings.build(features, outputs, self.task, edges),
             store,
             features(store),
-            [replica],
+            members_of(replica, settings.committee),
             settings.epochs,
             batch_size=settings.batch_size,
             on_epoch=on_epoch,
             device=device,
             loss="cross_entropy" if self.task == "classification" else "mse",
+            committee=settings.committee,
             edge_x=None if edges is None else edges(store),
         )
         with torch.random.fork_rng(devices=[]):
-            model = settings.build(features, outputs, self.task, edges)
-        model.load_state_dict(history.weights[0])
-        self.loss_curve_ = history.train_loss[0]
+            model = settings.build_whole(features, outputs, self.task, edges)
+        model.load_state_dict(joint_state(history.weights))
+        self.loss_curve_ = history.train_loss.mean(axis=0)
         self.troubles_ = [str(t) for t in history.troubles]
         self._set_trained(
             TrainedModel(
@@ -141,7 +147,7 @@ class _SoftMaskEstimator(BaseEstimator):
                     "graphs": store.num_graphs,
                     "epochs": history.epochs,
                     "interrupted": history.interrupted,
-                    "train_loss": float(history.train_loss[0, -1]),
+                    "train_loss": float(self.loss_curve_[-1]),
                     "seed": seed,
                     "device": str(device),
                 },
@@ -180,7 +186,9 @@ class _SoftMaskEstimator(BaseEstimator):
         return self._run(as_store(graphs))[0][0]
 
     def masks(self, graphs: Any) -> list[list[np.ndarray]]:
-        """The masks of every graph: for each graph a list with one array a layer, ``[nodes, 1 or hidden]``."""
+        """The masks of every graph: for each graph a list with one array a layer, ``[nodes, 1 or hidden]``; of a
+        committee those of all members side by side.
+        """
         return self.run(graphs).masks
 
     def explain(self, graphs: Any) -> Any:
@@ -215,7 +223,7 @@ class SoftMaskClassifier(ClassifierMixin, _SoftMaskEstimator):
 
     Args:
         variant, hidden, layers, epochs, lr, decay, decay_every, batch_size, dropout, readout, attributes, norm, edges,
-            average: see :class:`softmask.study.settings.Settings`.
+            average, committee: see :class:`softmask.study.settings.Settings`.
         seed: for the initial weights, the shuffles and the dropout.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
 

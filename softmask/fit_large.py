@@ -54,6 +54,8 @@ def fit_large(
         )
     if settings.average:
         raise SettingError("averaged weights are not for data parallel training or --holdout; leave average at 0")
+    if settings.committee > 1:
+        raise SettingError("a committee is not for data parallel training or --holdout; leave committee at 1")
     if not 0 <= holdout < 1:
         raise SettingError(f"holdout must be at least 0 and below 1, got {holdout}")
     targets = store.info.get("targets")

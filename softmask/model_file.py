@@ -20,7 +20,7 @@ from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.errors import FeatureError, ModelFileError, SettingError
 from softmask.fleet.replica import check_seed
-from softmask.nn import GeometricSoftMaskGNN, SoftMaskGNN
+from softmask.nn import Committee, GeometricSoftMaskGNN, SoftMaskGNN
 from softmask.study.geometric import Geometric
 from softmask.study.settings import Settings
 
@@ -51,7 +51,7 @@ class TrainedModel:
     settings: Settings
     features: Features
     outputs: int
-    model: SoftMaskGNN | GeometricSoftMaskGNN
+    model: SoftMaskGNN | Committee | GeometricSoftMaskGNN
     classes: tuple[list[Any], str] | None
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -171,15 +171,18 @@ def _build(head: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedMod
         raise ValueError("a mean or deviation is not a finite number")
     check_seed(head["summary"]["seed"])
     # Only sizes that the tensors bear out are built; the claims alone could ask for any amount of memory.
-    if settings.layers > len(tensors) or settings.hidden * outputs > 2 * sum(t.numel() for t in tensors.values()):
+    if max(settings.layers, settings.committee) > len(tensors) or settings.hidden * outputs > 2 * sum(
+        t.numel() for t in tensors.values()
+    ):
         raise ModelFileError(
-            f"{settings.layers} layers of {settings.hidden} channels: the tensors are too few or small"
+            f"{settings.committee} networks of {settings.layers} layers of {settings.hidden} channels: the tensors are "
+            "too few or small"
         )
 
-    def build() -> SoftMaskGNN | GeometricSoftMaskGNN:
+    def build() -> SoftMaskGNN | Committee | GeometricSoftMaskGNN:
         if geometric is not None:
             return geometric.build(settings, features)
-        return settings.build(features, outputs, task, edges)
+        return settings.build_whole(features, outputs, task, edges)
 
     with torch.device("meta"):
         _compare(build(), tensors)

@@ -148,5 +148,6 @@ def title_of(settings: dict[str, Any]) -> str:
     """What the model of some settings, as a record has them, is called in a sentence."""
     model = str(settings.get("model", SOFT_MASK))
     if model == SOFT_MASK:
-        return str(settings.get("variant", "?")).upper()
+        variant, committee = str(settings.get("variant", "?")).upper(), settings.get("committee", 1)
+        return variant if committee == 1 else f"{variant}, a committee of {committee}"
     return BASELINES[model].title if model in BASELINES else model.rpartition(":")[2]

@@ -91,7 +91,7 @@ def demo(
 
 
 def _model(settings: Any, result: Any, fold: int, outputs: int) -> Any:
-    model = settings.build(result.features, outputs, "classification")
+    model = settings.build_whole(result.features, outputs, "classification")
     model.load_state_dict(result.weights[fold])
     return model
 

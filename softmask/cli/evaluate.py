@@ -43,6 +43,7 @@ def evaluate(
     attributes: options.Attributes = None,
     norm: options.Norm = None,
     average: options.Average = None,
+    committee: options.Committee = None,
     edges: options.Edges = None,
     grid: Annotated[
         str | None,
@@ -117,6 +118,7 @@ def evaluate(
         "attributes": attributes,
         "norm": norm,
         "average": average,
+        "committee": committee,
         "edges": edges,
     }
     name = store.info.get("name", data)

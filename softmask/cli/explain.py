@@ -293,6 +293,8 @@ def _page(
 def _about(loaded: Any, explained: Sequence[Any], model: Path, count: int, unit: str) -> str:
     settings, summary = loaded.trained_.settings, loaded.trained_.summary
     kind = settings.variant if loaded.trained_.geometric is None else f"geometric {settings.variant}"
+    if settings.committee > 1:
+        kind = f"a committee of {settings.committee} {kind}"
     words = f"{model.name}: {kind} with {settings.layers} layers, trained on {summary.get('data') or 'graphs'}"
     words += f" ({summary['graphs']:,} graphs). Shown: {len(explained):,} of {count:,} graphs"
     right = [

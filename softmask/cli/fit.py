@@ -35,6 +35,7 @@ def fit(
     attributes: options.Attributes = None,
     norm: options.Norm = None,
     average: options.Average = None,
+    committee: options.Committee = None,
     edges: options.Edges = None,
     holdout: Annotated[
         float, typer.Option(help="Share of the graphs that are not trained on, but scored after every epoch.")
@@ -80,6 +81,7 @@ def fit(
         "attributes": attributes,
         "norm": norm,
         "average": average,
+        "committee": committee,
         "edges": edges,
     }
     settings = options.settings_of(source, store.info.get("name", data), given)
@@ -100,6 +102,8 @@ def fit(
 
     save_model(trained, out)
     summary = {**trained.summary, "model": str(out), "variant": settings.variant, "troubles": troubles}
+    if settings.committee > 1:
+        summary["committee"] = settings.committee
     if table is not None:
         summary |= {"task": trained.task, "targets": trained.targets, "skipped": table.skipped}
     _report(summary, as_json)
@@ -143,8 +147,9 @@ def _report(summary: dict, as_json: bool) -> None:
         print(json.dumps(summary))
         return
     console = Console(emoji=False)
+    many = f"a committee of {summary['committee']} " if "committee" in summary else ""
     console.print(
-        f"trained [b]{summary['variant']}[/b] on {summary['graphs']} graphs for {summary['epochs']} epochs, "
+        f"trained {many}[b]{summary['variant']}[/b] on {summary['graphs']} graphs for {summary['epochs']} epochs, "
         f"training loss {summary['train_loss']:.4f}",
         highlight=False,
     )

@@ -80,6 +80,14 @@ Average = Annotated[
         show_default="0, the weights as they are",
     ),
 ]
+Committee = Annotated[
+    int | None,
+    typer.Option(
+        help="Train so many networks from different first weights and ask them together: slower, and often more "
+        "accurate; not the paper's.",
+        show_default="1",
+    ),
+]
 Edges = Annotated[
     bool | None,
     typer.Option("--edges/--no-edges", help="Use edge labels or attributes too, such as bonds.", show_default="no"),

@@ -11,7 +11,7 @@ from torch_geometric.explain.config import ExplanationType, MaskType, ModelTaskL
 
 from softmask.explain.importance import largest_one, node_importance
 from softmask.explain.masks import node_masks
-from softmask.nn import SoftMaskConv, SoftMaskGNN
+from softmask.nn import Committee, SoftMaskConv, SoftMaskGNN
 from softmask.nn.edge_soft_mask_conv import EdgeSoftMaskConv
 
 
@@ -21,8 +21,9 @@ class SoftMaskExplainer(ExplainerAlgorithm):
 
     The explanation's ``node_mask``, ``[nodes, 1]``, is :func:`~softmask.explain.node_importance` over all layers in the
     order in which they ran, divided by the largest of the graph. It needs one forward pass and nothing to train, for
-    classification and regression of graphs alike. The model may be a :class:`~softmask.nn.SoftMaskGNN` or any module
-    whose :class:`~softmask.nn.SoftMaskConv` layers run one after the other.
+    classification and regression of graphs alike. The model may be a :class:`~softmask.nn.SoftMaskGNN`, a
+    :class:`~softmask.nn.Committee` of them, or any module whose :class:`~softmask.nn.SoftMaskConv` layers run one after
+    the other.
 
     Args:
         reduction: how the channels of multi-channel masks become one number: ``mean``, ``max`` or ``norm``.
@@ -86,7 +87,11 @@ class SoftMaskExplainer(ExplainerAlgorithm):
 
 @torch.no_grad()
 def _masks_of(model: torch.nn.Module, *args: Any, **kwargs: Any) -> list[Tensor]:
-    """The mask that every soft-mask layer took in one forward pass, in the order in which they ran."""
+    """The mask that every soft-mask layer took in one forward pass, in the order in which they ran; of a committee,
+    those of all members side by side.
+    """
+    if isinstance(model, Committee):
+        return model(*args, **kwargs, return_masks=True)[1]
     masks: list[Tensor] = []
 
     def keep(module: torch.nn.Module, given: tuple, named: dict[str, Any], out: Tensor) -> None:

@@ -8,6 +8,7 @@ from torch.nn import Module
 
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
+from softmask.fleet.committee import check_committees
 from softmask.fleet.losses import check_loss
 from softmask.fleet.replica import Replica
 
@@ -20,6 +21,7 @@ def check(
     loss: str,
     keep: str = "last",
     patience: tuple[str, int] | None = None,
+    committee: int = 1,
 ) -> None:
     """Refuses what no fleet can train, before any work starts; the arguments are those of :class:`Fleet` and of
     :meth:`Fleet.train`.
@@ -49,6 +51,7 @@ def check(
         if replica.target is not None and not (store.y.dim() == 2 and 0 <= replica.target < store.y.size(1)):
             raise SettingError(f"replica {place} (seed {replica.seed}): there is no target {replica.target}")
     check_parts(replicas, keep, patience)
+    check_committees(replicas, committee)
 
 
 def check_tokens(x: Tensor, model: Module) -> None:

@@ -21,6 +21,7 @@ from softmask.fleet.adam import Adam
 from softmask.fleet.average import Average
 from softmask.fleet.batches import Batch, Plan, deal, plan, with_layout
 from softmask.fleet.check import check, check_parts, check_tokens
+from softmask.fleet.committee import as_one
 from softmask.fleet.graphs import Graphs
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.levels import LevelledBatch
@@ -65,6 +66,11 @@ class _Crew(NamedTuple):
     parameters: dict[str, Tensor]
     statistics: dict[str, Tensor]
     alone: Module | None = None
+
+    @property
+    def rows(self) -> slice:
+        """Which replicas these are."""
+        return slice(self.first, self.last)
 
 
 class _Forward(NamedTuple):
@@ -122,6 +128,9 @@ class Fleet:
             saves a fifth of the matrix products.
         pairs: where the nodes are in space, and which are bonded; the model then gets a
             :class:`~softmask.ops.pair_blocks.PairBlocks` as ``pos``.
+        committee: so many replicas in a row are one committee, if more than 1: each trains by itself, and what is
+            evaluated is what they say together (:class:`softmask.nn.Committee`). The figures of all members are then
+            those of their committee, and so is the best epoch, where weights are kept by it.
         compiles: whether the model is compiled on CUDA, which takes a while and pays in long trainings. One whose
             attribute ``compiles`` is False never is. It is captured either way.
 
@@ -152,12 +161,14 @@ class Fleet:
         edge_x: Tensor | None = None,
         merge: bool | None = None,
         pairs: StorePairs | None = None,
+        committee: int = 1,
         compiles: bool = True,
     ):
-        check(store, x, replicas, batch_size, loss)
+        check(store, x, replicas, batch_size, loss, committee=committee)
         self.device = pick_device(device)
         dtype, compute, self.tf32, self.tf32_gradients = resolve(precision, self.device)
         self.replicas = list(replicas)
+        self.committee = committee
         self.given = store
         self.stack = Stack(make_model, [r.seed for r in replicas], self.device, dtype, compute)
         for place, replica in enumerate(replicas):
@@ -202,6 +213,13 @@ class Fleet:
             # Every replica's batches have classes of their own.
             models = [self.stack.module(r) for r in range(len(replicas))]
             self.crews = [_Crew(r, r + 1, dict(m.named_parameters()), {}, m) for r, m in enumerate(models)]
+        # Crews that are evaluated at once: as few as hold whole committees.
+        self.juries: list[list[_Crew]] = [[]]
+        for crew in self.crews:
+            self.juries[-1].append(crew)
+            if crew.last % committee == 0:
+                self.juries.append([])
+        self.juries.pop()
         self._try_out()
 
     def _tensor(self, values: Sequence[float]) -> Tensor:
@@ -289,7 +307,7 @@ class Fleet:
         if layout is None:
             graphs = graphs[:, :1]
             nodes = max(int(self.graphs.store.sizes[graphs]), 1)
-        batch, y = self.graphs.batch(graphs, nodes, layout), self._targets_of(crew, graphs)
+        batch, y = self.graphs.batch(graphs, nodes, layout), self._targets_of(crew.rows, graphs)
         self.model.eval()
         # Without a rule vmap would loop over the replicas, one by one, in silence.
         functorch: Any = torch._C._functorch
@@ -421,7 +439,7 @@ class Fleet:
         dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32, self.tf32_gradients)
         inputs, model = self.graphs.inputs, f"{self.adam.decoupled} {self.model!r}"
         shape = (epochs, keep, self.train_plan.slots, [tuple(t.shape) for t in inputs], self.loss.__name__)
-        more = f"{self.given.content_hash()} {self.graphs.store.num_nodes} {dtypes} {shape} {model}"
+        more = f"{self.committee} {self.given.content_hash()} {self.graphs.store.num_nodes} {dtypes} {shape} {model}"
         return fingerprint(self.replicas, self.stack.flat, more, inputs)
 
     def _begin_epoch(self) -> None:
@@ -459,9 +477,9 @@ class Fleet:
 
     def _prepare(self, crew: _Crew) -> tuple[Batch | LevelledBatch, Tensor, dict[str, Tensor]]:
         """The next batch of every replica, its targets, and the keys of its dropout."""
-        graphs = self._next_graphs()[crew.first : crew.last]
+        graphs = self._next_graphs()[crew.rows]
         batch = self.graphs.batch(graphs, self.train_plan.nodes, self.train_plan.layout)
-        return batch, self._targets_of(crew, graphs), self._dropout_buffers(crew)
+        return batch, self._targets_of(crew.rows, graphs), self._dropout_buffers(crew)
 
     def _loss(
         self, crew: _Crew, batch: Batch | LevelledBatch, y: Tensor, buffers: dict[str, Tensor]
@@ -475,13 +493,14 @@ class Fleet:
         # The gradient of the sum is each replica's own: none sees another's parameters.
         total = (loss / there.sum(dim=1).clamp(min=1) + extra).sum()
         kept = {name: t.detach() for name, t in kept.items()}
-        return total, kept, loss.detach(), torch.where(there, self._score(crew, out.detach(), y), 0).sum(dim=1)
+        return total, kept, loss.detach(), torch.where(there, self._score(crew.rows, out.detach(), y), 0).sum(dim=1)
 
-    def _score(self, crew: _Crew, out: Tensor, y: Tensor) -> Tensor:
+    def _score(self, rows: slice, out: Tensor, y: Tensor) -> Tensor:
+        """The metric of every graph of some replicas."""
         if self.metric is METRICS["cross_entropy"]:
             return self.metric(out, y)
         # Errors are reported in the target's own unit.
-        std = self.std[crew.first : crew.last].unsqueeze(1)
+        std = self.std[rows].unsqueeze(1)
         return self.metric(out.double() * std, y.double() * std)
 
     def _update(
@@ -499,7 +518,7 @@ class Fleet:
         for crew, statistics in zip(self.crews, kept):
             for name, now in statistics.items():
                 # A replica without a batch has seen nothing.
-                on = active[crew.first : crew.last].reshape(-1, *[1] * (now.dim() - 1))
+                on = active[crew.rows].reshape(-1, *[1] * (now.dim() - 1))
                 crew.statistics[name].copy_(torch.where(on, now, crew.statistics[name]))
         if self.average is not None:
             self.average.step(self.stack.flat, self.adam.steps, active)
@@ -514,7 +533,7 @@ class Fleet:
 
     def _dropout_buffers(self, crew: _Crew) -> dict[str, Tensor]:
         """Key and rate of every dropout of every replica for this step."""
-        rows = slice(crew.first, crew.last)
+        rows = crew.rows
         keys = fold_key(fold_key(self.keys[rows], _DROPOUT), self.adam.steps[rows].squeeze(1).long())
         buffers = {}
         for i, name in enumerate(self.dropouts):
@@ -574,25 +593,26 @@ class Fleet:
         largest = torch.stack([F.pad(m.reshape(-1), (0, 1)).amax() for m in used])
         return _Forward(out.unsqueeze(0), none, largest.unsqueeze(0), {})
 
-    def _targets_of(self, crew: _Crew, graphs: Tensor) -> Tensor:
+    def _targets_of(self, rows: slice, graphs: Tensor) -> Tensor:
+        """The targets of some replicas' graphs."""
         ids = graphs.clamp(min=0)
         if self.y.dim() == 1:
             return self.y[ids]
-        rows = torch.arange(crew.first, crew.last, device=self.device).unsqueeze(1)
-        return self.y[rows, ids]
+        replicas = torch.arange(rows.start, rows.stop, device=self.device).unsqueeze(1)
+        return self.y[replicas, ids]
 
     @torch.no_grad()
     def _evaluate(self, part: _Part) -> None:
         """Mean loss and metric of each replica over its graphs of a part, and its most closed layer's largest mask."""
         self.model.eval()
         with self._averaged():
-            for crew in self.crews:
-                self._evaluate_crew(crew, part)
+            for jury in self.juries:
+                self._evaluate_jury(jury, part)
 
-    def _evaluate_crew(self, crew: _Crew, part: _Part) -> None:
-        rows = slice(crew.first, crew.last)
+    def _evaluate_jury(self, jury: Sequence[_Crew], part: _Part) -> None:
+        rows = slice(jury[0].first, jury[-1].last)
         loss, metric, largest = zip(
-            *(self._run_scores(crew, graphs[rows], part.plan.nodes, part.plan.layout) for graphs in part.graphs),
+            *(self._run_scores(jury, graphs[rows], part.plan.nodes, part.plan.layout) for graphs in part.graphs),
             strict=True,
         )
         counts = part.plan.counts[rows]
@@ -611,22 +631,31 @@ class Fleet:
         layout = (self.train_plan.nodes, self.train_plan.layout)
         with self._averaged():
             largest = [
-                torch.stack([self._scores(crew, graphs[crew.first : crew.last], *layout)[2] for graphs in self.table])
+                torch.stack([self._answers(crew, graphs[crew.rows], *layout)[1] for graphs in self.table])
                 for crew in self.crews
             ]
         return torch.cat([masks.amax(dim=0).amin(dim=1) for masks in largest]).double().cpu().numpy()
 
-    def _scores(self, crew: _Crew, graphs: Tensor, nodes: int, layout: Layout | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
+    def _answers(self, crew: _Crew, graphs: Tensor, nodes: int, layout: Layout | None) -> tuple[Tensor, Tensor]:
+        """What the models of a crew say of a batch, and their largest masks by layer."""
         batch = self.graphs.batch(graphs, nodes, layout, again=True)
         out, _, masks, _ = self._forward(crew, batch, {}, masks=self.has_masks)
-        if masks is None:
-            masks = torch.ones_like(out[:, 0, :1])
-        y, there = self._targets_of(crew, graphs), graphs >= 0
+        return out, torch.ones_like(out[:, 0, :1]) if masks is None else masks
+
+    def _scores(
+        self, jury: Sequence[_Crew], graphs: Tensor, nodes: int, layout: Layout | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
+        rows = slice(jury[0].first, jury[-1].last)
+        parts = [graphs[crew.first - rows.start : crew.last - rows.start] for crew in jury]
+        answers = [self._answers(crew, part, nodes, layout) for crew, part in zip(jury, parts)]
+        out = torch.cat([out for out, _ in answers])
+        out = as_one(out, self.committee, self.metric is METRICS["cross_entropy"])
+        y, there = self._targets_of(rows, graphs), graphs >= 0
         return (
             torch.where(there, self.loss(out, y), 0).sum(dim=1).double(),
-            torch.where(there, self._score(crew, out, y), 0).sum(dim=1).double(),
-            masks,
+            torch.where(there, self._score(rows, out, y), 0).sum(dim=1).double(),
+            torch.cat([masks for _, masks in answers]),
         )
 
 

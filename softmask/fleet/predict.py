@@ -11,7 +11,7 @@ from softmask.data.atoms import Atoms
 from softmask.data.store import GraphStore
 from softmask.fleet.edges import StoreEdges
 from softmask.fleet.pairs import works_on_pairs
-from softmask.nn import GeometricSoftMaskGNN, SoftMaskGNN
+from softmask.nn import Committee, GeometricSoftMaskGNN, SoftMaskGNN
 from softmask.ops import Neighbours, as_segments
 
 # Enough nodes to keep a device busy, few enough for any memory; or pairs, where all pairs of nodes have vectors
@@ -54,7 +54,7 @@ def predict(
             given["edge_attr"] = edges.table(store, neighbours.start, neighbours.end, neighbours.base)
         if atoms is not None:
             graph, given = _in_space(store, neighbours, nodes, atoms)
-        if isinstance(model, SoftMaskGNN | GeometricSoftMaskGNN):
+        if isinstance(model, SoftMaskGNN | Committee | GeometricSoftMaskGNN):
             out, used = model(x[nodes], graph, batch, batch_size=last - first, return_masks=True, **given)
         else:
             given |= {"y": None} if "y" in signature(model.forward).parameters else {}

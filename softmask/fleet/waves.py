@@ -62,6 +62,7 @@ def train_in_waves(
     memory: int | None = None,
     snapshots: Path | None = None,
     patience: tuple[str, int] | None = None,
+    committee: int = 1,
     **options: Any,
 ) -> tuple[History, Tensor, Tensor]:
     """Trains any number of replicas, as many at a time as the memory holds.
@@ -75,14 +76,14 @@ def train_in_waves(
     Returns:
         The history of all replicas, and the mean and deviation of their targets (see :class:`Fleet`).
     """
-    check(store, x, replicas, batch_size, options.get("loss", "cross_entropy"), keep, patience)
+    check(store, x, replicas, batch_size, options.get("loss", "cross_entropy"), keep, patience, committee)
     device = pick_device(device)
     with torch.random.fork_rng(devices=[]):
         model = make_model()
     check_models([model])
     shared, each = memory_needs(model, store, replicas, batch_size, resolve(precision, device).compute, device)
     memory = free_memory(device) if memory is None else memory
-    wave = min(int((_SHARE * memory - shared) // each), len(replicas))
+    wave = min(int((_SHARE * memory - shared) // (committee * each)) * committee, len(replicas))
     if wave < 1:
         mend = "use smaller batches or hidden vectors"
         if works_on_pairs(model) or isinstance(model, GeometricSoftMaskGNN):
@@ -91,8 +92,8 @@ def train_in_waves(
                 f"{int(store.sizes.max())}: leave out the largest graphs, {mend}, or take another model"
             )
         raise CannotRun(
-            f"one model needs about {_size(shared + each)} and {_size(memory)} are free on {device}, of which "
-            f"{_SHARE:.0%} may be used; {mend}"
+            f"{_one(committee)} needs about {_size(shared + committee * each)} and {_size(memory)} are free on "
+            f"{device}, of which {_SHARE:.0%} may be used; {mend}"
         )
     if wave < len(replicas):
         _warn(f"{len(replicas)} models of about {_size(each)} each are trained {wave} at a time")
@@ -115,6 +116,7 @@ def train_in_waves(
                 batch_size=batch_size,
                 device=device,
                 precision=precision,
+                committee=committee,
                 compiles=steps * len(now) * each > _WORTH_COMPILING,
                 **options,
             )
@@ -129,9 +131,11 @@ def train_in_waves(
         gc.collect()
         torch.cuda.empty_cache()
         if told:
-            if wave == 1:
-                raise CannotRun(f"one model does not fit into the memory of {device}; use smaller batches ({told})")
-            wave = -(-wave // 2)
+            if wave == committee:
+                raise CannotRun(
+                    f"{_one(committee)} does not fit into the memory of {device}; use smaller batches ({told})"
+                )
+            wave = -(-wave // (2 * committee)) * committee
             _warn(f"out of memory: going on with {wave} models at a time")
             continue
         done += len(now)
@@ -191,6 +195,11 @@ def free_memory(device: torch.device) -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _one(committee: int) -> str:
+    """What must fit into the memory at once."""
+    return "one model" if committee == 1 else f"one committee of {committee} models"
 
 
 def _size(count: int) -> str:

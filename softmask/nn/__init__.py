@@ -1,5 +1,6 @@
 """The layers and the models of the paper."""
 
+from softmask.nn.committee import Committee
 from softmask.nn.dropout import KeyedDropout
 from softmask.nn.edge_soft_mask_conv import EdgeSoftMaskConv
 from softmask.nn.gat import GAT
@@ -14,6 +15,7 @@ from softmask.nn.variants import VARIANTS
 __all__ = [
     "GAT",
     "VARIANTS",
+    "Committee",
     "EdgeSoftMaskConv",
     "GATConv",
     "GeometricSoftMaskConv",

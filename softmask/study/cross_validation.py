@@ -11,7 +11,9 @@ from softmask.data.splits import stratified_folds
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 from softmask.fleet import Replica, Trouble, train_in_waves
+from softmask.fleet.committee import members_of
 from softmask.fleet.replica import check_seed
+from softmask.nn.committee import joint_state
 from softmask.study.settings import Settings
 
 
@@ -76,22 +78,21 @@ def cross_validate(
         split = stratified_folds(y, folds, run)
         tests.append([test for _, test in split])
         for fold, (train, test) in enumerate(split):
-            replicas.append(
-                Replica(
-                    seed=(run * 1000 + fold) % 2**32,
-                    train=train,
-                    evaluate={"test": test},
-                    lr=settings.lr,
-                    decay=settings.decay,
-                    decay_every=settings.decay_every,
-                    average=settings.average,
-                )
+            replica = Replica(
+                seed=(run * 1000 + fold) % 2**32,
+                train=train,
+                evaluate={"test": test},
+                lr=settings.lr,
+                decay=settings.decay,
+                decay_every=settings.decay_every,
+                average=settings.average,
             )
+            replicas += members_of(replica, settings.committee)
     task = "classification" if classes else "regression"
     outputs = len(store.info["classes"]) if classes else store.y.size(1)
 
     def report(epoch: int, metrics: dict[str, torch.Tensor]) -> bool | None:
-        return on_epoch(epoch, metrics["test"]) if on_epoch is not None else None
+        return on_epoch(epoch, metrics["test"][:: settings.committee]) if on_epoch is not None else None
 
     history, _, _ = train_in_waves(
         lambda: settings.build(features, outputs, task, edges),
@@ -103,9 +104,10 @@ def cross_validate(
         on_epoch=report,
         device=device,
         loss="cross_entropy" if classes else "mse",
+        committee=settings.committee,
         edge_x=None if edges is None else edges(store),
     )
-    curve = history.metric["test"].reshape(runs, folds, -1)
-    return CrossValidation(
-        curve[..., -1], curve, tests, history.weights, features, history.troubles, history.interrupted
-    )
+    curve = history.metric["test"][:: settings.committee].reshape(runs, folds, -1)
+    ends = range(0, len(replicas), settings.committee)
+    weights = [joint_state(history.weights[i : i + settings.committee]) for i in ends]
+    return CrossValidation(curve[..., -1], curve, tests, weights, features, history.troubles, history.interrupted)

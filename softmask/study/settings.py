@@ -10,14 +10,14 @@ from softmask.data.edge_features import EdgeFeatures
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
-from softmask.nn import VARIANTS, SoftMaskGNN
+from softmask.nn import VARIANTS, Committee, SoftMaskGNN
 
 # Larger numbers are mistakes, and no memory holds them.
 _MOST = 1_000_000
 
 # Fields that came after the first studies. At their default they are no part of a question, so that a study which was
 # asked before they came is still the same one.
-_LATER = ("model", "edges", "average")
+_LATER = ("model", "edges", "average", "committee")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Settings:
             (:class:`~softmask.nn.EdgeSoftMaskConv`), as in the paper's regression.
         average: evaluate and keep a mean of the weights over about so many of the last epochs; 0 for the weights as
             they are; not of the paper.
+        committee: so many networks in the place of one, trained each by itself from first weights of its own, and asked
+            together (:class:`~softmask.nn.Committee`); not of the paper.
         model: ``soft-mask``, or the name of a baseline (see :mod:`softmask.baselines`), which does not use `variant`
             and `norm`, and perhaps not others; :func:`softmask.baselines.baseline_settings` gives a baseline's own.
     """
@@ -59,6 +61,7 @@ class Settings:
     model: str = SOFT_MASK
     edges: bool = False
     average: float = 0.0
+    committee: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "model", check_model(self.model))
@@ -66,7 +69,7 @@ class Settings:
             raise SettingError(f"unknown variant {self.variant!r}; known are {', '.join(VARIANTS)}")
         if self.readout not in ("sum", "mean"):
             raise SettingError(f"readout must be 'sum' or 'mean', got {self.readout!r}")
-        for name in ("hidden", "layers", "epochs", "decay_every", "batch_size"):
+        for name in ("hidden", "layers", "epochs", "decay_every", "batch_size", "committee"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise SettingError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -90,8 +93,9 @@ class Settings:
             raise SettingError(f"dropout must be at least 0 and below 1, got {self.dropout}")
         if not 0 <= self.average <= _MOST:
             raise SettingError(f"average must be a number of epochs from 0 to {_MOST}, got {self.average}")
-        if self.average and self.model != SOFT_MASK:
-            raise SettingError(f"average is for soft-mask models; leave it out for {self.model}")
+        for name in ("average", "committee"):
+            if getattr(self, name) != getattr(Settings, name) and self.model != SOFT_MASK:
+                raise SettingError(f"{name} is for soft-mask models; leave it out for {self.model}")
         if self.edges and self.norm:
             raise SettingError("edges and norm: the layers with edge features have no norm; leave one of them off")
 
@@ -102,7 +106,7 @@ class Settings:
     def build(
         self, features: Features, outputs: int, task: str, edge_features: EdgeFeatures | None = None
     ) -> SoftMaskGNN:
-        """A soft-mask model with fresh weights for these settings."""
+        """A soft-mask network with fresh weights for these settings: of a committee, one member."""
         if self.model != SOFT_MASK:
             raise SettingError(
                 f"model is {self.model!r}: only soft-mask models can be kept and used; baselines are for evaluate"
@@ -121,6 +125,13 @@ class Settings:
             head="classifier" if task == "classification" else "regressor",
             **VARIANTS[self.variant],
         )
+
+    def build_whole(
+        self, features: Features, outputs: int, task: str, edge_features: EdgeFeatures | None = None
+    ) -> SoftMaskGNN | Committee:
+        """The same, but all members of a committee as one."""
+        members = [self.build(features, outputs, task, edge_features) for _ in range(self.committee)]
+        return members[0] if self.committee == 1 else Committee(members, task == "classification")
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""

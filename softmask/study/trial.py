@@ -8,6 +8,7 @@ import numpy as np
 
 from softmask.baselines.registry import way_of
 from softmask.fleet import Replica
+from softmask.fleet.committee import members_of
 from softmask.study.grid import by_shape
 from softmask.study.settings import Settings
 
@@ -38,8 +39,8 @@ class Trial:
     validation: np.ndarray | None = None
     test: np.ndarray | None = None
 
-    def replica(self, settings: Settings) -> Replica:
-        """The model of a fleet that does this training."""
+    def replicas(self, settings: Settings) -> list[Replica]:
+        """The models of a fleet that do this training: one, or a committee."""
         parts = {"validation": self.validation, "test": self.test}
         seed, train = self.seed, self.train
         if way_of(settings.model) == "once":
@@ -48,7 +49,7 @@ class Trial:
             seed = seed_of("once", self.run, self.fold)
             if self.test is not None and self.validation is not None:
                 train, parts["validation"] = np.sort(np.concatenate([train, self.validation])), None
-        return Replica(
+        replica = Replica(
             seed=seed,
             train=train,
             evaluate={name: ids for name, ids in parts.items() if ids is not None},
@@ -58,6 +59,7 @@ class Trial:
             dropout=settings.dropout,
             average=settings.average,
         )
+        return members_of(replica, settings.committee)
 
 
 @dataclass(frozen=True, eq=False)

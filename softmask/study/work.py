@@ -18,6 +18,7 @@ from softmask.data.store import GraphStore
 from softmask.errors import DataError, StudyInterrupted
 from softmask.fleet import History, train_in_waves
 from softmask.fleet.precision import precision_name
+from softmask.nn.committee import joint_state
 from softmask.study.record import KEYS, VALUES, read_done, read_json, write_json, write_metrics
 from softmask.study.settings import Settings
 from softmask.study.trial import Job
@@ -77,7 +78,7 @@ class Work:
                 write_json(place / "spent.json", spent + saved - begin)
             return None if on_epoch is None else on_epoch(epoch)
 
-        replicas = [t.replica(self.settings[t.setting]) for t in job.trials]
+        replicas = [r for t in job.trials for r in t.replicas(self.settings[t.setting])]
         options: dict[str, Any] = {
             "epochs": job.trials[0].epochs,
             "patience": None if self.patience is None else ("validation", self.patience),
@@ -99,15 +100,16 @@ class Work:
                 batch_size=shape.batch_size,
                 on_epoch=report,
                 loss="cross_entropy" if self.task == "classification" else "mse",
+                committee=shape.committee,
                 edge_x=None if edges is None else edges(store),
             )
         seconds = spent + monotonic() - begin
         if history.interrupted:
             write_json(place / "spent.json", seconds)
             raise StudyInterrupted
-        write_metrics(place / "metrics.parquet", _columns(job, history))
+        write_metrics(place / "metrics.parquet", _columns(job, history, shape.committee))
         if self.weights:
-            _write_weights(place / "weights.safetensors", history)
+            _write_weights(place / "weights.safetensors", history, shape.committee)
         name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
         done = {
             "question": self.question,
@@ -137,22 +139,26 @@ def _spent(path: Path) -> float:
         return 0.0
 
 
-def _columns(job: Job, history: History) -> dict[str, Any]:
-    models, epochs = history.train_loss.shape
+def _columns(job: Job, history: History, committee: int) -> dict[str, Any]:
+    models, epochs = len(job.trials), history.epochs
     columns: dict[str, Any] = {name: np.full(models * epochs, np.nan) for name in VALUES}
     for name in KEYS[:-1]:
         columns[name] = np.repeat(np.array([getattr(t, name) for t in job.trials]), epochs)
     columns["epoch"] = np.tile(np.arange(1, epochs + 1), models)
-    columns["train_loss"], columns["train_metric"] = history.train_loss.ravel(), history.train_metric.ravel()
+    # In training, the members of a committee have figures of their own.
+    for name, of_members in (("train_loss", history.train_loss), ("train_metric", history.train_metric)):
+        columns[name] = of_members.reshape(models, committee, epochs).mean(axis=1).ravel()
     for part in history.loss:
-        columns[f"{part}_loss"], columns[f"{part}_metric"] = history.loss[part].ravel(), history.metric[part].ravel()
+        for name, of_all in ((f"{part}_loss", history.loss[part]), (f"{part}_metric", history.metric[part])):
+            columns[name] = of_all[::committee].ravel()
     return columns
 
 
-def _write_weights(path: Path, history: History) -> None:
+def _write_weights(path: Path, history: History, committee: int) -> None:
     from safetensors.torch import save_file
 
     from softmask.atomic import atomic_path
 
+    states = [joint_state(history.weights[i : i + committee]) for i in range(0, len(history.weights), committee)]
     with atomic_path(path) as temporary:
-        save_file({f"{i}.{name}": t for i, w in enumerate(history.weights) for name, t in w.items()}, temporary)
+        save_file({f"{i}.{name}": t for i, w in enumerate(states) for name, t in w.items()}, temporary)
