@@ -3,8 +3,9 @@
 import array
 import io
 import re
+import shutil
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def read_table(raw: RawFiles, kind: str, dtype: Any, columns: int | None = None)
     }
     try:
         with raw.open(kind) as stream:
-            table = csv.read_csv(stream, **options)
+            table = csv.read_csv(_native(stream), **options)
         out = [table.column(i).to_numpy() for i in range(width)]
     except pa.ArrowException:
         out = _read_slowly(raw, kind, dtype, width)
@@ -61,6 +62,19 @@ def read_table(raw: RawFiles, kind: str, dtype: Any, columns: int | None = None)
                 f"(or too large for {dtype.name}); replace it or leave the file out"
             )
     return out
+
+
+def _native(stream: BinaryIO) -> Any:
+    """The same bytes without a Python object that Arrow's threads would hold: one that lets go of it while the
+    interpreter ends brings the whole process down.
+    """
+    import pyarrow as pa
+
+    if isinstance(stream, io.BufferedReader) and isinstance(stream.raw, io.FileIO):
+        return pa.OSFile(stream.name)
+    copy = pa.BufferOutputStream()
+    shutil.copyfileobj(stream, copy, 2**23)
+    return pa.BufferReader(copy.getvalue())
 
 
 def line_of_row(raw: RawFiles, kind: str, row: int) -> int:

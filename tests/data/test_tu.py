@@ -3,12 +3,15 @@ import re
 import zipfile
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from softmask.data import archive
+from softmask.data.raw import RawFiles
+from softmask.data.table import _native
 from softmask.data.tu import read_tu
 from softmask.errors import DataError
 
@@ -187,6 +190,21 @@ def test_bad_input_is_named(write_tu, changes, message, form):
         path = zipped(path)
     with pytest.raises(DataError, match=re.escape(message)):
         read_tu(path)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_arrow_holds_nothing_of_python(write_tu, tmp_path, zipped):
+    """A thread of Arrow's that lets go of a Python object while the interpreter ends would bring it down."""
+    folder = write_tu()
+    if zipped:
+        with zipfile.ZipFile(tmp_path / "TOY.zip", "w") as file:
+            file.write(folder / "TOY_A.txt", "TOY_A.txt")
+            file.write(folder / "TOY_graph_indicator.txt", "TOY_graph_indicator.txt")
+    with RawFiles(tmp_path / "TOY.zip" if zipped else folder) as raw, raw.open("A") as stream:
+        source = _native(stream)
+        assert isinstance(source, pa.NativeFile)
+        assert not isinstance(source, pa.PythonFile)
+        assert source.read() == (folder / "TOY_A.txt").read_bytes()
 
 
 def test_nothing_there(tmp_path):
