@@ -21,6 +21,8 @@ TRAINING = ("epochs", "lr", "decay", "decay_every", "batch_size")
 """The settings of every training with epochs."""
 NETWORK = ("hidden", "layers", "dropout", "readout", "attributes", *TRAINING)
 """Those of most networks."""
+IN_SPACE = "positions of atoms"
+"""What a network of molecules in space needs; it sees bonds of four kinds, too."""
 
 
 class Inputs(NamedTuple):
@@ -59,7 +61,7 @@ class Baseline:
         row: the row of the paper's Table 1 that it stands for, if there is one.
         defaults: its own settings, where they are not those of :class:`~softmask.study.settings.Settings`.
         uses: the settings that it heeds; others have no effect.
-        needs: what the graphs must have: ``node labels``, ``edge labels or attributes``.
+        needs: what the graphs must have: ``node labels``, ``edge labels or attributes``, or :data:`IN_SPACE`.
         tasks: what it can learn.
         source: what builds it, ``(inputs, settings) -> Module``, or ``module:name`` of that; ``None`` if it trains
             once.
@@ -92,11 +94,16 @@ class Baseline:
         has = {
             "node labels": store.node_label is not None,
             "edge labels or attributes": store.edge_label is not None or store.edge_attr is not None,
+            IN_SPACE: store.pos is not None,
         }
         name = store.info.get("name", "this set")
         for need in self.needs:
             if not has[need]:
                 raise CannotRun(f"{self.title} needs {need}, and {name} has none; see `softmask models`")
+        if IN_SPACE in self.needs:
+            from softmask.data.atoms import Atoms
+
+            Atoms.of(store)  # refuses bonds that it does not know
         task = "regression" if store.y.is_floating_point() else "classification"
         if task not in self.tasks:
             raise CannotRun(f"{self.title} is for {' and '.join(self.tasks)}, and {name} asks for {task}")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from softmask.baselines.entry import NETWORK, TRAINING, Baseline
+from softmask.baselines.entry import IN_SPACE, NETWORK, TRAINING, Baseline
 
 _HERE = "softmask.baselines"
 _NO_READOUT = tuple(name for name in NETWORK if name != "readout")
@@ -183,6 +183,56 @@ NETWORKS = (
         uses=_NO_READOUT,
         tasks=("classification",),
         source=f"{_HERE}.capsgnn:build_capsgnn",
+    ),
+)
+
+# Networks of Table 2: of molecules in space, that is, of all pairs of atoms and how far apart these are.
+MOLECULAR = (
+    Baseline(
+        name="mpnn",
+        title="MPNN",
+        about="messages between all pairs of atoms by bond and distance, gated updates, set2set readout",
+        reference="Gilmer et al., Neural message passing for quantum chemistry, ICML 2017",
+        way="fleet",
+        origin=(
+            "PyG's examples/qm9_nn_conv.py, which pads node features with zeros to the size of hidden vectors and lets "
+            "the rate fall when the validation part no longer improves; a linear map of the features here, and a fixed "
+            "decay"
+        ),
+        defaults={"hidden": 64, "lr": 1e-3, "decay": 0.97, "decay_every": 1, "batch_size": 64},
+        uses=("hidden", "layers", "attributes", *TRAINING),
+        needs=(IN_SPACE,),
+        source=f"{_HERE}.mpnn:build_mpnn",
+    ),
+    Baseline(
+        name="dtnn",
+        title="DTNN",
+        about="deep tensor neural network: distances of all pairs of atoms in Gaussians; blind to bonds",
+        reference="Schütt et al., Quantum-chemical insights from deep tensor neural networks, Nat. Commun. 2017",
+        way="fleet",
+        origin=(
+            "DeepChem's models/torch_models/dtnn.py and examples/qm9/qm9_DTNN.py, from which the quoted figures of "
+            "MoleculeNet come, but for a longer training; node features in the place of a vector for each element"
+        ),
+        defaults={"hidden": 30, "layers": 2, "lr": 1e-3, "decay": 0.97, "decay_every": 1, "batch_size": 64},
+        uses=("hidden", "layers", "attributes", *TRAINING),
+        needs=(IN_SPACE,),
+        source=f"{_HERE}.dtnn:build_dtnn",
+    ),
+    Baseline(
+        name="ppgn-in-space",
+        title="PPGNN in space",
+        about="products of matrices over all pairs of atoms, of their distances and bonds",
+        reference="Maron et al., Provably powerful graph networks, NeurIPS 2019",
+        way="fleet",
+        origin=(
+            "configs/qm9_config.json of github.com/hadarser/ProvablyPowerfulGraphNetworks_torch, whose batches are of "
+            "molecules of one size, and whose first weights are Xavier's"
+        ),
+        defaults={"hidden": 400, "lr": 1e-4, "decay": 0.8, "decay_every": 20, "epochs": 500, "batch_size": 64},
+        uses=("hidden", "layers", "attributes", *TRAINING),
+        needs=(IN_SPACE,),
+        source=f"{_HERE}.ppgn_in_space:build_ppgn_in_space",
     ),
 )
 

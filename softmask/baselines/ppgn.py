@@ -16,8 +16,9 @@ from softmask.ops.pair_blocks import Blocks, num_places, one_block, put, split_n
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
 
-# Vectors of each pair that a block keeps for its gradient, and those of a step that come and go beside them; measured.
-_KEPT, _BESIDE = 7, 6
+# Vectors of each pair that a block keeps for its gradient, one that its maxima keep, and those of a step that come and
+# go beside them; measured.
+_KEPT, _READ, _BESIDE = 6, 1, 6
 
 
 class Block(Module):
@@ -55,22 +56,80 @@ class Block(Module):
         # The biases must not fill the padding, over which the product sums; masked before the ReLU and not after it,
         # one tensor serves both gradients.
         a, b = (
-            (_map(first.relu(), lin.weight, lin.bias) * real).relu()
+            (map_channels(first.relu(), lin.weight, lin.bias) * real).relu()
             for first, lin in ((z1, _linear(self.m1, 2)), (z2, _linear(self.m2, 2)))
         )
         # A copy of the weight, whose rows begin at whole 16 bytes whatever the number of features.
-        return z4 + _map(a @ b, self.m4.weight[:, self.in_channels :].contiguous())
+        return z4 + map_channels(a @ b, self.m4.weight[:, self.in_channels :].contiguous())
 
 
-def _map(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+class BlockStack(ModuleList):
+    """Blocks, one after the other.
+
+    Args:
+        in_channels: number of channels of the matrices that the first block takes.
+        hidden_channels: number of channels of all others.
+        num_layers: number of blocks.
+
+    Shapes:
+        - **z:** ``[3 * hidden_channels, graphs, nodes, nodes]``, of :meth:`first`
+        - **there:** ``[graphs, nodes]``, which are nodes and not padding
+        - **output:** for each block ``[hidden_channels, graphs, nodes, nodes]``, anything for padding
+    """
+
+    def __init__(self, in_channels: int, hidden_channels: int, num_layers: int):
+        sizes = [in_channels, *[hidden_channels] * (num_layers - 1)]
+        super().__init__(Block(size, hidden_channels) for size in sizes)
+        self.hidden_channels = hidden_channels
+
+    def first(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the first block's maps of X."""
+        block = self[0]
+        assert isinstance(block, Block)
+        return block.first()
+
+    def forward(self, z: Tensor, there: Tensor) -> list[Tensor]:
+        """"""  # noqa: D419
+        real = (there.unsqueeze(1) & there.unsqueeze(2)).to(z.dtype)
+        hidden: list[Tensor] = []
+        for block in self:
+            assert isinstance(block, Block)
+            hidden.append(block(map_channels(hidden[-1], *block.first()) if hidden else z, real))
+        return hidden
+
+    def numbers_held(self, pairs: int, read: int) -> int:
+        """About how many numbers a step of training holds for so many pairs of places, if so many blocks are read
+        out.
+        """
+        return pairs * self.hidden_channels * (_KEPT * len(self) + _READ * read + _BESIDE)
+
+
+def map_channels(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """A linear map of the channels, which come first."""
     h = (weight @ h.flatten(1)).unflatten(1, h.shape[1:])
-    return h if bias is None else h + _channels(bias)
+    return h if bias is None else h + beside_matrices(bias)
 
 
-def _channels(values: Tensor) -> Tensor:
+def beside_matrices(values: Tensor) -> Tensor:
     """A number for each channel, beside matrices of graphs."""
     return values.reshape(-1, 1, 1, 1)
+
+
+def on_diagonal(features: Tensor) -> Tensor:
+    """Vectors of nodes, ``[graphs, nodes, channels]``, as matrices ``[channels, graphs, nodes, nodes]``."""
+    return _loops(features) * features.movedim(-1, 0).unsqueeze(-1)
+
+
+def read_out(h: Tensor, there: Tensor) -> Tensor:
+    """The maxima over the diagonal and over the rest of matrices, ``[graphs, 2 * channels]``; zero where there is none.
+
+    Args:
+        h: ``[channels, graphs, nodes, nodes]``.
+        there: ``[graphs, nodes]``, which are nodes and not padding.
+    """
+    rest = there.unsqueeze(1) & there.unsqueeze(2) & ~_loops(there)
+    both = [_largest(h.diagonal(dim1=2, dim2=3), there), _largest(h.flatten(2), rest.flatten(1))]
+    return torch.cat(both).mT
 
 
 class PPGN(Module):
@@ -98,9 +157,8 @@ class PPGN(Module):
     def __init__(self, in_channels: int, hidden_channels: int, num_layers: int, out_channels: int):
         super().__init__()
         self.hidden_channels = hidden_channels
-        sizes = [in_channels + 1, *[hidden_channels] * (num_layers - 1)]
-        self.blocks = ModuleList(Block(size, hidden_channels) for size in sizes)
-        self.outs = ModuleList(Linear(2 * hidden_channels, out_channels) for _ in sizes)
+        self.blocks = BlockStack(in_channels + 1, hidden_channels, num_layers)
+        self.outs = ModuleList(Linear(2 * hidden_channels, out_channels) for _ in self.blocks)
 
     def forward(
         self,
@@ -115,7 +173,7 @@ class PPGN(Module):
         graph, at = as_segments(batch).graph, None
         if pair_blocks is None:
             pair_blocks, at = one_block(graph, graphs)
-        weight, bias = self._blocks()[0].first()
+        weight, bias = self.blocks.first()
         real = graph >= 0
         adj = _adjacency(as_neighbours(edge_index, len(x)), at, pair_blocks, weight.dtype)
         features = mapped(x, weight[:, 1:])
@@ -125,30 +183,18 @@ class PPGN(Module):
         for own, rows, there in zip(*(split_nodes(t, pair_blocks) for t in (features, adj, real))):
             # The rows are those of targets, the matrix is that of sources and targets. What follows has its strides.
             entry = rows[..., : rows.size(1)].mT.contiguous()
-            loops = torch.eye(rows.size(1), dtype=torch.bool, device=x.device)
-            z = entry * _channels(weight[:, 0]) + _channels(bias) + loops * own.movedim(-1, 0).unsqueeze(-1)
-            scores.append(self._scores(z, there, loops))
+            z = entry * beside_matrices(weight[:, 0]) + beside_matrices(bias) + on_diagonal(own)
+            scores.append(self._scores(self.blocks(z, there), there))
         return torch.cat(scores)
 
-    def _scores(self, z: Tensor, there: Tensor, loops: Tensor) -> Tensor:
-        """The outputs for graphs with equally many places, of the first maps of their matrices."""
-        pairs = there.unsqueeze(1) & there.unsqueeze(2)
-        real, rest = pairs.to(z.dtype), (pairs & ~loops).flatten(1)
+    def _scores(self, hidden: list[Tensor], there: Tensor) -> Tensor:
+        """The outputs for graphs with equally many places, of their matrices after each block."""
         kind = next(self.outs.parameters()).dtype
-        scores: list[Tensor] = []
-        h: Tensor | None = None
-        for block, out in zip(self._blocks(), self.outs):
-            h = block(z if h is None else _map(h, *block.first()), real)
-            both = [_largest(h.diagonal(dim1=2, dim2=3), there), _largest(h.flatten(2), rest)]
-            scores.append(out(torch.cat(both).mT.to(kind)))
-        return torch.stack(scores).sum(dim=0)
-
-    def _blocks(self) -> list[Block]:
-        return [block for block in self.blocks if isinstance(block, Block)]
+        return torch.stack([out(read_out(h, there).to(kind)) for h, out in zip(hidden, self.outs)]).sum(dim=0)
 
     def numbers_held(self, pairs: int, graphs: int) -> int:
         """About how many numbers a step of training holds for a batch with so many pairs of places."""
-        return pairs * self.hidden_channels * (_KEPT * len(self.blocks) + _BESIDE)
+        return self.blocks.numbers_held(pairs, read=len(self.blocks))
 
 
 def _linear(m: Sequential, layer: int) -> Linear:
@@ -165,6 +211,11 @@ def _adjacency(neighbours: Neighbours, at: Tensor | None, blocks: Blocks, dtype:
     place = torch.arange(wide, device=neighbours.start.device)
     rank = torch.cat([place[:places].repeat(graphs) for graphs, places in blocks]) if at is None else at % wide
     return neighbour_sum((rank.unsqueeze(1) == place).to(dtype), neighbours)
+
+
+def _loops(nodes: Tensor) -> Tensor:
+    """Which pairs are a node and itself, of nodes ``[graphs, nodes, ...]``."""
+    return torch.eye(nodes.size(1), dtype=torch.bool, device=nodes.device)
 
 
 def _largest(h: Tensor, where: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from softmask.baselines.entry import TRAINING, Baseline, Inputs, Way
-from softmask.baselines.listed import NETWORKS, SHALLOW
+from softmask.baselines.listed import MOLECULAR, NETWORKS, SHALLOW
 from softmask.baselines.own import OWN, is_reference, own_model
 from softmask.errors import SettingError
 
@@ -34,7 +34,7 @@ SOFT_MASK = "soft-mask"
 
 _OWN_USES = ("attributes", "edges", *TRAINING)
 
-BASELINES = {baseline.name: baseline for baseline in (*NETWORKS, *SHALLOW)}
+BASELINES = {baseline.name: baseline for baseline in (*NETWORKS, *MOLECULAR, *SHALLOW)}
 """The baselines that come along, by name."""
 
 

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from softmask.baselines.entry import Inputs
+from softmask.baselines.entry import IN_SPACE, Inputs
 from softmask.baselines.registry import find_model
+from softmask.data.atoms import Atoms
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.fleet import History, Replica, train_in_waves
+from softmask.fleet.pairs import StorePairs
 from softmask.fleet.precision import Precision
 
 if TYPE_CHECKING:
@@ -80,6 +82,10 @@ def train_baseline(
             patience=patience,
             edge_x=edge_x,
         )
+    pairs = None
+    if IN_SPACE in baseline.needs:
+        _, kind, mass = Atoms.of(store)
+        pairs = StorePairs.of(store, kind, mass)
     history, _, _ = train_in_waves(
         *(make, store, features(store), replicas, epochs, settings.batch_size),
         on_epoch=None if on_epoch is None else lambda epoch, _: on_epoch(epoch),
@@ -89,5 +95,6 @@ def train_baseline(
         patience=patience,
         loss=loss,
         edge_x=edge_x,
+        pairs=pairs,
     )
     return history

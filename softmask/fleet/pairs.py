@@ -55,6 +55,11 @@ def works_on_pairs(model: Module) -> bool:
     return "pair_blocks" in signature(model.forward).parameters
 
 
+def sees_space(model: Module) -> bool:
+    """Whether a model wants to know where nodes are, as ``pos``; it then works on all pairs of a graph's nodes, too."""
+    return "pos" in signature(model.forward).parameters
+
+
 def fewest_pairs(largest: np.ndarray, most: int = _BLOCKS) -> Blocks:
     """Runs of slots, at most so many, that pad slots of falling sizes to the fewest pairs of places."""
     sizes, counts = np.unique(np.maximum(largest, 1), return_counts=True)

@@ -10,7 +10,7 @@ from torch.nn import Module
 from softmask.data.atoms import Atoms
 from softmask.data.store import GraphStore
 from softmask.fleet.edges import StoreEdges
-from softmask.fleet.pairs import works_on_pairs
+from softmask.fleet.pairs import sees_space, works_on_pairs
 from softmask.nn import Committee, GeometricSoftMaskGNN, SoftMaskGNN
 from softmask.ops import Neighbours, as_segments
 
@@ -35,7 +35,7 @@ def predict(
         store: the graphs.
         x: the input of all their nodes.
         edge_x: what their edges carry, ``[edges, channels]`` in the order of ``col``, if the model looks at them.
-        atoms: where their nodes are, for a geometric model.
+        atoms: where their nodes are, for a model that sees that.
     """
     device = next(model.parameters()).device
     store, x = store.to(device), x.to(device)
@@ -45,7 +45,7 @@ def predict(
     model.eval()
     outs: list[Tensor] = []
     masks: list[list[Tensor]] = []
-    for first, last in runs(store, device, isinstance(model, GeometricSoftMaskGNN) or works_on_pairs(model)):
+    for first, last in runs(store, device, sees_space(model) or works_on_pairs(model)):
         neighbours, batch, nodes = consecutive(store, first, last)
         graph: Tensor | Neighbours = neighbours
         given: dict[str, Any] = {}
@@ -57,7 +57,8 @@ def predict(
         if isinstance(model, SoftMaskGNN | Committee | GeometricSoftMaskGNN):
             out, used = model(x[nodes], graph, batch, batch_size=last - first, return_masks=True, **given)
         else:
-            given |= {"y": None} if "y" in signature(model.forward).parameters else {}
+            taken = signature(model.forward).parameters
+            given = {name: value for name, value in ({"y": None} | given).items() if name in taken}
             found = model(x[nodes], graph, as_segments(batch), batch_size=last - first, **given)
             out, used = found[0] if isinstance(found, tuple) else found, []
         outs.append(out)
@@ -102,7 +103,7 @@ def runs(store: GraphStore, device: torch.device, paired: bool = False) -> list[
 def _in_space(
     store: GraphStore, neighbours: Neighbours, nodes: slice, atoms: Atoms
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The bonds of consecutive nodes as an ``edge_index``, and what else a geometric model takes of them."""
+    """The bonds of consecutive nodes as an ``edge_index``, and what else a model that sees space takes of them."""
     pos, kind, mass = atoms
     edges = slice(int(store.row_ptr[nodes.start]), int(store.row_ptr[nodes.stop]))
     degree = neighbours.end - neighbours.start

@@ -19,7 +19,7 @@ from softmask.fleet.batches import blocks_of, plan
 from softmask.fleet.check import check
 from softmask.fleet.fleet import Fleet, OnEpoch
 from softmask.fleet.history import History, Trouble
-from softmask.fleet.pairs import WHOLE, works_on_pairs
+from softmask.fleet.pairs import WHOLE, sees_space, works_on_pairs
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.replica import Replica
 from softmask.fleet.snapshot import Snapshot
@@ -86,7 +86,7 @@ def train_in_waves(
     wave = min(int((_SHARE * memory - shared) // (committee * each)) * committee, len(replicas))
     if wave < 1:
         mend = "use smaller batches or hidden vectors"
-        if works_on_pairs(model) or isinstance(model, GeometricSoftMaskGNN):
+        if works_on_pairs(model) or sees_space(model):
             mend = (
                 "it has vectors for all pairs of nodes of a graph, of which the largest graph has "
                 f"{int(store.sizes.max())}: leave out the largest graphs, {mend}, or take another model"
@@ -176,8 +176,9 @@ def memory_needs(
         wide = 4 * sum(p.size(0) if p.dim() else 1 for p in model.parameters())
     batch = nodes * wide * compute.itemsize
     held: Callable[[int, int], int] | None = getattr(model, "numbers_held", None)
-    if held is not None and works_on_pairs(model):
-        batch = held(num_pairs(blocks_of([planned], store.sizes, WHOLE)), planned.slots) * compute.itemsize
+    if held is not None and (works_on_pairs(model) or sees_space(model)):
+        whole = WHOLE if works_on_pairs(model) else 1
+        batch = held(num_pairs(blocks_of([planned], store.sizes, whole)), planned.slots) * compute.itemsize
     elif held is not None:
         batch = held(nodes, planned.slots) * max(compute.itemsize, 4)
     # Parameters, their copy for the arithmetic, gradients, Adam's two averages; their own mean.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from softmask.baselines.entry import IN_SPACE
 from softmask.baselines.registry import BASELINES, baseline_settings, way_of
 from softmask.paper.published import QUICK, published, title
 from softmask.paper.table1 import Cell, asked_for
@@ -54,7 +55,8 @@ def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = F
             if quick and name not in recipe["quick"]["sets"]:
                 continue
             smg = table1_cells([name], [recipe["with_smg"]], quick)
-            named = list(BASELINES) if part["systems"] == "all" else part["systems"]
+            everywhere = [system for system, baseline in BASELINES.items() if IN_SPACE not in baseline.needs]
+            named = everywhere if part["systems"] == "all" else part["systems"]
             protocol = part.get("protocol", recipe["protocol"])
             found += [c for c in smg[:1] if c not in found]
             found += [_cell(name, system, protocol, smg[0], quick) for system in named]

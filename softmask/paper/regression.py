@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from softmask.data.atom_references import subtract_references
 from softmask.data.atoms import Atoms
@@ -61,7 +62,7 @@ class Lesson(NamedTuple):
 
 @dataclass(frozen=True)
 class Regression:
-    """One of the paper's rows: a variant on all targets.
+    """One of the paper's rows: a variant on all targets. Its models are kept, if :attr:`keeps_models`.
 
     Args:
         variant: ``smg-jk`` or ``m-smg-jk``.
@@ -76,6 +77,7 @@ class Regression:
     ratios: tuple[float, ...]
     whole: int
     seed: int = 0
+    keeps_models: ClassVar[bool] = True
 
     def path(self, out: Path) -> Path:
         """Its record."""
@@ -85,7 +87,7 @@ class Regression:
         """The model that is kept for a target."""
         return self.path(out).with_suffix("") / f"{target}.safetensors"
 
-    def model(self, features: Features) -> SoftMaskGNN | GeometricSoftMaskGNN:
+    def model(self, features: Features) -> Module:
         """A model with fresh weights."""
         return self.settings.build(features, 1, "regression", BONDS)
 
@@ -157,7 +159,10 @@ class Regression:
             raise StudyInterrupted
         digest = store.content_hash()
         scales = list(zip(mean.tolist(), std.tolist()))
-        errors = self._keep(store, digest, features, lesson, history, scales, scored, out, device)
+        if self.keeps_models:
+            errors = self._keep(store, digest, features, lesson, history, scales, scored, out, device)
+        else:
+            errors = {part: _chosen(history, part, names) for part in scored}
         record = {
             "data": store.info.get("name"),
             "data_hash": digest,
@@ -205,6 +210,7 @@ class Regression:
             state, (mean, std) = history.weights[column], scales[column]
             with torch.random.fork_rng(devices=[]):
                 model = self.model(features)
+            assert isinstance(model, SoftMaskGNN | GeometricSoftMaskGNN)
             model.load_state_dict(_as_computed(model, state) if half else state)
             trained = TrainedModel(
                 task="regression",
@@ -241,6 +247,12 @@ class Regression:
         return errors
 
 
+def _chosen(history: History, part: str, names: list[str]) -> dict[str, float]:
+    """The errors of a part in the chosen epochs, by target."""
+    epochs = np.maximum(history.epoch, 1)
+    return {name: float(history.metric[part][column, epochs[column] - 1]) for column, name in enumerate(names)}
+
+
 def _epochs(path: Path) -> int:
     """How many epochs an earlier record has; 0 if there is none."""
     return int(read_json(path)["epochs"]["trained"]) if path.is_file() else 0
@@ -271,7 +283,7 @@ class GeometricRegression(Regression):
     readouts: dict[str, str]
     references: dict[str, list[str]]
 
-    def model(self, features: Features) -> SoftMaskGNN | GeometricSoftMaskGNN:
+    def model(self, features: Features) -> Module:
         """A model with fresh weights; its readout is given by buffers."""
         return Geometric("sum", self.num_radial, self.cutoff).build(self.settings, features)
 

@@ -11,6 +11,7 @@ from softmask.baselines import BASELINES, Inputs, baseline_settings
 from softmask.baselines.conv_gnn import ConvGNN, GCNConv, SAGEConv
 from softmask.baselines.dcnn import DCNN
 from softmask.baselines.ecc import ECC, ECConv
+from softmask.baselines.entry import IN_SPACE
 from softmask.data import Features
 from softmask.data.edge_features import EdgeFeatures
 from softmask.data.pyg import from_data
@@ -125,7 +126,7 @@ def _with_edge_labels():
     return from_data(data, name="labelled")
 
 
-@pytest.mark.parametrize("name", [b.name for b in BASELINES.values() if b.way == "fleet"])
+@pytest.mark.parametrize("name", [b.name for b in BASELINES.values() if b.way == "fleet" and IN_SPACE not in b.needs])
 def test_as_a_fleet(name):
     """Whoever trains beside it, a replica learns the same, and its loss falls."""
     store = _with_edge_labels()

@@ -12,6 +12,7 @@ import torch
 from baselines.nets import Small, Wide
 
 from softmask.baselines import BASELINES, Inputs, baseline_settings, find_model, register_model
+from softmask.baselines.entry import IN_SPACE
 from softmask.baselines.own import OWN, is_reference, own_code, own_model
 from softmask.baselines.registry import check_model, title_of, uses_of, way_of
 from softmask.baselines.shallow import SHALLOW
@@ -67,6 +68,7 @@ def test_every_network_is_built_by_its_settings(name):
     model = BASELINES[name].build(inputs, baseline_settings(name, layers=2))
     edges = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
     more = {"edge_attr": torch.ones(6, 2)} if name == "ecc" else {}
+    more |= {"pos": torch.randn(5, 3)} if IN_SPACE in BASELINES[name].needs else {}
     x = torch.randn(5, 6)
     out = model.eval()(x, edges, torch.tensor([0, 0, 0, 1, 1]), batch_size=2, **more)
     assert out.shape == (2, 3)

@@ -15,13 +15,15 @@ from softmask.errors import FeatureError, ModelFileError, SettingError, StudyInt
 from softmask.model_file import TrainedModel, load_trained, save_model
 from softmask.nn.geometric_readout import READOUTS
 from softmask.paper.regression import BONDS, _as_computed
-from softmask.paper.table2 import OTHERS, markdown, rows
+from softmask.paper.table2 import markdown, other_systems, rows
 from softmask.study.geometric import Geometric
 
 
 def test_the_recipe():
     found = rows()
-    assert [r.variant for r in found] == ["smg-jk", "m-smg-jk", "geometric"]
+    assert [r.variant for r in found] == ["smg-jk", "m-smg-jk", "geometric", "dtnn", "mpnn", "ppgn-in-space"]
+    assert [r.variant for r in rows(systems=["MPNN"], variants=["smg-jk"])] == ["smg-jk", "mpnn"]
+    assert list(other_systems()) == ["DTNN", "MPNN", "PPGNN"]
     for row in found[:2]:
         s = row.settings
         assert (s.layers, s.hidden, s.batch_size, s.epochs, s.lr, s.decay, s.decay_every) == (
@@ -51,6 +53,8 @@ def test_the_recipe_of_the_geometric_row():
     assert (row.ratios, row.seed) == (rows()[0].ratios, rows()[0].seed)
     with pytest.raises(SettingError, match="no variant 'gin'; it has smg-jk, m-smg-jk, geometric"):
         rows(variants=["gin"])
+    with pytest.raises(SettingError, match="no model 'gin'; it has dtnn, mpnn, ppgn-in-space"):
+        rows(systems=["gin"])
 
 
 def test_the_geometric_row_learns_what_is_left_of_the_targets():
@@ -95,9 +99,11 @@ def test_the_quick_form(tmp_path):
     assert text.count("\n| ") == 12
     assert "of 24 figures are at or below the paper's" in text
     assert "geometric soft-mask, ours" in text
+    assert "DTNN, here" in text
+    assert "at or below DTNN and MPNN and PPGNN as measured here on" in text
     assert "It sees the positions of all atoms" in text
     assert all(f"| {name}, " in text for name in store.info["targets"])
-    assert all(other in text for other in OTHERS)
+    assert all(f"{other}, in the paper" in text for other in other_systems())
     assert "| 0.0934 |" in text
 
 
@@ -113,7 +119,7 @@ def test_the_geometric_row_alone(tmp_path):
     assert "figures are at or below the paper's" not in text
     # Of the paper's rows, which were not run, the paper's own figures stand before it.
     assert f"| U0, Ha | 0.0248 | 0.0212 | {record['test_mae']['U0']:#.3g} |" in text
-    assert "Not run yet: SMG-JK, M-SMG-JK." in text
+    assert "Not run yet: SMG-JK, M-SMG-JK, DTNN, MPNN, PPGNN." in text
     assert "Made on qm9-sample" in text
     alone = record["constant_mae"]
     assert f"the errors would be: alpha {alone['alpha']:.3g}, r2 {alone['r2']:.3g}, " in text
@@ -194,7 +200,7 @@ def test_a_row_that_is_cut_leaves_a_record_and_goes_on(tmp_path):
 
 
 def test_fewer_epochs_end_with_the_same_rate():
-    for row, short in zip(rows(), rows(epochs=100)):
+    for row, short in zip(rows(), rows(epochs=100), strict=True):
         s, t = row.settings, short.settings
         assert (t.epochs, short.whole) == (100, s.epochs)
         ends = [x.lr * x.decay ** (x.epochs / x.decay_every) for x in (s, t)]
