@@ -55,9 +55,10 @@ class DTNN(torch.nn.Module):
 
     Args:
         in_channels: number of node features (of kinds of token, for integer input).
-        hidden_channels: size of an atom's vector; products have twice the rank.
+        hidden_channels: size of an atom's vector.
         num_layers: number of passes.
         out_channels: number of targets or classes.
+        factors: rank of the products.
         num_radial, nearest, farthest: how many Gaussians there are, and where the first and the last would be, if there
             were one more.
         out_hidden: width of the perceptron.
@@ -76,13 +77,14 @@ class DTNN(torch.nn.Module):
         hidden_channels: int,
         num_layers: int,
         out_channels: int,
-        num_radial: int = 100,
+        factors: int = 60,
+        num_radial: int = 170,
         nearest: float = -1.0,
         farthest: float = 18.0,
         out_hidden: int = 100,
     ):
         super().__init__()
-        d, self.factors, self.num_radial = hidden_channels, 2 * hidden_channels, num_radial
+        d, self.factors, self.num_radial = hidden_channels, factors, num_radial
         self.hidden_channels, self.nearest, self.step = d, nearest, (farthest - nearest) / num_radial
         self.lin_in = Linear(in_channels, d)
         self.passes = torch.nn.ModuleList(Interaction(d, self.factors, num_radial) for _ in range(num_layers))

@@ -27,11 +27,12 @@ class EdgeNetwork(torch.nn.Module):
     r"""The messages of `"Neural Message Passing for Quantum Chemistry" <https://arxiv.org/abs/1704.01212>`_,
 
     .. math::
-        \mathbf{m}_v = \mathbf{b} + \sum_{u \neq v} \mathbf{A}(\mathbf{e}_{vu}) \, \mathbf{h}_u
+        \mathbf{m}_v = \mathbf{W} \mathbf{h}_v + \mathbf{b} + \frac{1}{n - 1} \sum_{u \neq v}
+        \mathbf{A}(\mathbf{e}_{vu}) \, \mathbf{h}_u
 
     from all other atoms of the molecule, where a perceptron makes the matrix :math:`\mathbf{A}` of the distance and the
-    kind of the bond. As in :class:`softmask.nn.EdgeSoftMaskConv` no matrix is formed: with
-    :math:`\mathbf{A}(\mathbf{e}) = \sum_k z_k(\mathbf{e}) \, \mathbf{A}_k` a node gathers
+    kind of the bond; with the mean and the linear map of PyG's example, where the paper has a sum. No matrix is formed:
+    with :math:`\mathbf{A}(\mathbf{e}) = \sum_k z_k(\mathbf{e}) \, \mathbf{A}_k` an atom gathers
     :math:`\sum_u \mathbf{z}_{vu} \otimes \mathbf{h}_u`, and one product with all :math:`\mathbf{A}_k` follows.
 
     Args:
@@ -44,7 +45,7 @@ class EdgeNetwork(torch.nn.Module):
         self.channels = channels
         self.lin_edge = Linear(1 + len(BOND_KINDS), width)
         self.lin_matrix = Linear(width, channels * channels)
-        self.bias = torch.nn.Parameter(torch.zeros(channels))
+        self.lin_root = Linear(channels, channels)
 
     def edges(self, pairs: PairBlocks, apart: list[tuple[Tensor, Tensor]], dtype: torch.dtype) -> list[Tensor]:
         """The perceptron's hidden vector of every pair, block by block; zero for what is no pair of two atoms."""
@@ -64,12 +65,14 @@ class EdgeNetwork(torch.nn.Module):
 
     def forward(self, h: Tensor, matrices: Tensor, edges: list[Tensor], there: list[Tensor], blocks: Blocks) -> Tensor:
         """"""  # noqa: D419
-        outer, total = [], []
+        outer, total, others = [], [], []
         for near, z, pair in zip(split_nodes(h, blocks), edges, there):
             outer.append((z.mT @ near.unsqueeze(1)).flatten(0, 1).flatten(1))
             total.append((pair.to(h.dtype) @ near).flatten(0, 1))
+            others.append(pair.sum(dim=2).flatten())
         constant = self.lin_matrix.bias.view(self.channels, self.channels)
-        return torch.cat(outer) @ matrices + torch.cat(total) @ constant + self.bias
+        messages = torch.cat(outer) @ matrices + torch.cat(total) @ constant
+        return self.lin_root(h) + messages / torch.cat(others).clamp(min=1).unsqueeze(-1).to(h.dtype)
 
 
 class Set2Set(torch.nn.Module):
@@ -167,7 +170,7 @@ class MPNN(torch.nn.Module):
     ) -> Tensor:
         """"""  # noqa: D419
         x, real, pairs = in_blocks(x, edge_index, batch, batch_size, pos, edge_kind)
-        h = embed(x, self.lin_in)
+        h = embed(x, self.lin_in).relu()
         apart = distances(pairs, real)
         edges = self.messages.edges(pairs, apart, h.dtype)
         there, matrices = [pair for _, pair in apart], self.messages.matrices()

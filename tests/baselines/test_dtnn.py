@@ -18,11 +18,11 @@ from softmask.ops.pair_blocks import PairBlocks
 
 
 def small(numbers):
-    return numbers.fill(DTNN(4, 3, 2, 2, num_radial=7, farthest=6.0, out_hidden=5))
+    return numbers.fill(DTNN(4, 3, 2, 2, factors=4, num_radial=7, farthest=6.0, out_hidden=5))
 
 
 def make():
-    return DTNN(FEATURES.channels, 6, 2, 1, num_radial=20, farthest=9.0, out_hidden=5)
+    return DTNN(FEATURES.channels, 6, 2, 1, factors=9, num_radial=20, farthest=9.0, out_hidden=5)
 
 
 fleet = partial(in_space.fleet, make)

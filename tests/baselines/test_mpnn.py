@@ -37,9 +37,9 @@ class Usual(torch.nn.Module):
         d, self.ours = ours.hidden_channels, ours
         weights = {name: p.clone() for name, p in ours.state_dict().items()}
         edge = torch.nn.Sequential(ours.messages.lin_edge, torch.nn.ReLU(), ours.messages.lin_matrix)
-        self.conv = NNConv(d, d, edge, aggr="add", root_weight=False).double()
+        self.conv = NNConv(d, d, edge, aggr="mean").double()
         ours.load_state_dict(weights)  # PyG's layer draws new ones for what it is given
-        self.conv.bias = ours.messages.bias
+        self.conv.lin, self.conv.bias = ours.messages.lin_root, None
         self.gru = torch.nn.GRU(d, d).double()
         self.set2set = Set2Set(d, processing_steps=ours.readout.steps).double()
         for theirs, cell in ((self.gru, ours.update), (self.set2set.lstm, ours.readout.lstm)):
@@ -54,7 +54,7 @@ class Usual(torch.nn.Module):
         source, target = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
         far = (pos[source] - pos[target]).norm(dim=1, keepdim=True)
         edge_attr = torch.cat([bond[target, source], far], dim=1)
-        out = self.ours.lin_in(x)
+        out = self.ours.lin_in(x).relu()
         h = out.unsqueeze(0)
         for _ in range(self.ours.num_layers):
             m = self.conv(out, torch.stack([source, target]), edge_attr).relu()
