@@ -40,6 +40,7 @@ class PPGNInSpace(Module):
 
     # What a fleet that computes in half precision leaves in float32.
     full_precision = ("head",)
+    multiplies_pairs = True
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from softmask.fleet.graphs import Graphs
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.levels import LevelledBatch
 from softmask.fleet.losses import LOSSES, METRICS, own_loss
-from softmask.fleet.pairs import WHOLE, Layout, StorePairs
+from softmask.fleet.pairs import Layout, StorePairs, places_in
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.program import Program
 from softmask.fleet.replica import Replica
@@ -285,7 +285,7 @@ class Fleet:
         made = [plan(part, sizes, batch_size) for part in parts]
         if not made or not (self.graphs.on_pairs or self.graphs.pairs is not None):
             return made
-        return with_layout(made, sizes, WHOLE if self.graphs.on_pairs else 1)
+        return with_layout(made, sizes, places_in(self.model))
 
     def _cached_replicas(self) -> int:
         """How many replicas compute together on a CPU: as many as keep one tensor of all of them in its caches."""

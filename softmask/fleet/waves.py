@@ -19,7 +19,7 @@ from softmask.fleet.batches import blocks_of, plan
 from softmask.fleet.check import check
 from softmask.fleet.fleet import Fleet, OnEpoch
 from softmask.fleet.history import History, Trouble
-from softmask.fleet.pairs import WHOLE, sees_space, works_on_pairs
+from softmask.fleet.pairs import places_in, sees_space, works_on_pairs
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.replica import Replica
 from softmask.fleet.snapshot import Snapshot
@@ -177,8 +177,8 @@ def memory_needs(
     batch = nodes * wide * compute.itemsize
     held: Callable[[int, int], int] | None = getattr(model, "numbers_held", None)
     if held is not None and (works_on_pairs(model) or sees_space(model)):
-        whole = WHOLE if works_on_pairs(model) else 1
-        batch = held(num_pairs(blocks_of([planned], store.sizes, whole)), planned.slots) * compute.itemsize
+        pairs = num_pairs(blocks_of([planned], store.sizes, places_in(model)))
+        batch = held(pairs, planned.slots) * compute.itemsize
     elif held is not None:
         batch = held(nodes, planned.slots) * max(compute.itemsize, 4)
     # Parameters, their copy for the arithmetic, gradients, Adam's two averages; their own mean.

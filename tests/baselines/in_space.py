@@ -17,7 +17,7 @@ from softmask.data.catalog import open_data
 from softmask.data.convert import with_targets
 from softmask.fleet import Fleet
 from softmask.fleet.batches import blocks_of, deal, plan
-from softmask.fleet.pairs import StorePairs
+from softmask.fleet.pairs import StorePairs, places_in
 from softmask.fleet.predict import predict
 from softmask.fleet.waves import memory_needs
 from softmask.ops.keyed import fold_key
@@ -126,7 +126,7 @@ def assert_half_precision_follows_float32(make, within=0.1):
 
 def assert_pairs_of_places_are_counted(make):
     """In the estimate of the memory that all share."""
-    blocks = blocks_of([plan([r.train for r in replicas()], STORE.sizes, 8)], STORE.sizes)
+    blocks = blocks_of([plan([r.train for r in replicas()], STORE.sizes, 8)], STORE.sizes, places_in(make()))
     assert fleet(make, replicas()).train_plan.layout.blocks == blocks
     for compute in (torch.float64, torch.float32, torch.bfloat16):
         shared, _ = memory_needs(make(), STORE, replicas(), 8, compute, torch.device("cpu"))
