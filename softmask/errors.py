@@ -1,5 +1,14 @@
 """Errors whose message is meant for the person who gave the input. The command prints them and exits with 2."""
 
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+
+def nearest(name: str, known: Sequence[str], otherwise: str = "it has") -> str:
+    """What to say to somebody who gave a name that is not known: the nearest, or all of them."""
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"{otherwise} {', '.join(known)}"
+
 
 class SoftmaskError(ValueError):
     """Base of all errors about what the user gave: a file, a graph, a setting."""

@@ -83,8 +83,8 @@ Average = Annotated[
 Committee = Annotated[
     int | None,
     typer.Option(
-        help="Train so many networks from different first weights and ask them together: slower, and often more "
-        "accurate; not the paper's.",
+        help="Train so many networks from different first weights and ask them together: so many times "
+        "the work; not the paper's.",
         show_default="1",
     ),
 ]

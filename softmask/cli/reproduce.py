@@ -2,14 +2,13 @@
 
 import sys
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from softmask.cli import options
-from softmask.errors import SettingError
+from softmask.errors import SettingError, nearest
 
 _MASKS = ("figure4", "collab", "nci1", "proteins")
 _WHAT = ("table1", "table2", "baselines", "figure3", *_MASKS, "all")
@@ -70,9 +69,7 @@ def reproduce(
     [b]Example:[/b] softmask reproduce table2 --variant geometric --minutes 20
     """
     if what not in _WHAT:
-        close = get_close_matches(what.lower(), _WHAT, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(_WHAT)}"
-        raise SettingError(f"there is no recipe {what!r}; {hint}")
+        raise SettingError(f"there is no recipe {what!r}; {nearest(what.lower(), _WHAT, 'there is')}")
     if variants and what not in ("table1", "table2"):
         raise SettingError("--variant belongs to table1 and table2")
     if systems and what not in ("baselines", "table2"):
@@ -194,9 +191,12 @@ def _masks(
     from softmask.device import pick_device
     from softmask.paper.figure4 import FIGURES, draw_missing, gather, mask_settings, reproduce_masks
     from softmask.paper.mask_report import markdown, summary
+    from softmask.paper.published import QUICK
 
-    if unknown := set(sets) - set(FIGURES[figure]):
-        raise SettingError(f"{figure} has no set {sorted(unknown)[0]!r}; it has {', '.join(FIGURES[figure])}")
+    if unknown := sorted(set(sets) - set(FIGURES[figure])):
+        own = next((other for other, names in FIGURES.items() if unknown[0].upper() in names and other != figure), None)
+        hint = nearest(unknown[0].upper(), FIGURES[figure]) if own is None else f"softmask reproduce {own} draws it"
+        raise SettingError(f"{figure} has no set {unknown[0]!r}; {hint}")
     wanted, picked, made = sets or FIGURES[figure], str(pick_device(device)), []
     _find_all(wanted, data_dir)
     place = _folder(out / figure)
@@ -215,7 +215,7 @@ def _masks(
             )
     # Those of an earlier command for other sets too.
     records = gather(place, figure)
-    print(summary(records), end="\n\n")
+    print(*([QUICK] if quick else []), summary(records), sep="\n\n", end="\n\n")
     print(_write(markdown(records), place / "masks.md"))
     # Last: a machine with a GPU may lack what draws, and the same command draws elsewhere without training again.
     for record in made:

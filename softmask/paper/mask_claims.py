@@ -40,9 +40,9 @@ class Claim:
 
 
 def claims_of(name: str) -> tuple[Claim, ...]:
-    """The claims that the paper makes about a set."""
+    """The claims that the paper makes about a set, and then those about all sets, :data:`GENERAL`."""
     own = {"COLLAB": _COLLAB, "NCI1": _NCI1, "PROTEINS": _PROTEINS}
-    return (*(_REDDIT if name.startswith("REDDIT") else own.get(name, ())), *_ALL)
+    return (*(_REDDIT if name.startswith("REDDIT") else own.get(name, ())), *GENERAL)
 
 
 def _known(number: Any) -> bool:
@@ -58,7 +58,7 @@ def _mean(*keys: str) -> Callable[[dict[str, Any]], Any]:
     return number
 
 
-_ALL = (
+GENERAL = (
     Claim(
         "masks differ",
         "the weights of nodes have significant differences",
@@ -143,6 +143,13 @@ _COLLAB = (
         "graphs that have one)",
         _mean("degree"),
         lambda n: max(n) < -0.1,
+    ),
+    Claim(
+        "masks fall with degree, first layer",
+        "nodes with many neighbors learn relative low weights",
+        "the same in the first layer",
+        _mean("degree"),
+        lambda n: n[0] < -0.1,
     ),
 )
 

@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from softmask.paper.mask_claims import claims_of
+from softmask.paper.mask_claims import GENERAL, claims_of
 from softmask.paper.published import QUICK
+
+# Below this rank correlation of two seeds in every layer, their masks are called different.
+_ALIKE = 0.5
 
 
 def markdown(records: Sequence[dict[str, Any]]) -> str:
     """Tables of what masks do layer by layer and of the verdicts, from the contents of ``masks-SET.json`` files."""
-    parts = [summary(records)]
+    parts = [QUICK] if any(record["quick"] for record in records) else []
+    parts.append(summary(records))
     for record in records:
         parts += [_heading(record), _layers(record), _claims(record)]
     return "\n\n".join(parts) + "\n"
@@ -43,17 +47,29 @@ def summary(records: Sequence[dict[str, Any]]) -> str:
 
 def agreement(record: dict[str, Any]) -> str:
     """In plain words: what our models have in common with the paper's pictures, and with each other."""
-    found = _checked(record)
-    met, some, no = ([c for c in found if c["verdict"] == v] for v in ("yes", "in part", "no"))
-    said = [f"all our models do as the paper says in {len(met)} of {len(found)} points" + _named(met)]
-    said += [f"some do in {len(some)}" + _named(some, seeds=True)] if some else []
-    said += [f"none does in {len(no)}" + _named(no)] if no else []
-    between = ", ".join(_number(layer["mean"]) for layer in record["agreement"])
+    found, general = _checked(record), {claim.name for claim in GENERAL}
+    own, common = ([c for c in found if (c["name"] in general) == of_all] for of_all in (False, True))
     quick = " (quick form)" if record["quick"] else ""
-    return (
-        f"- {record['set']}{quick}: {', '.join(said)}. Between the masks of two seeds the rank correlation is "
-        f"{between} by layer, where 1 would be the same order of nodes."
+    parts = [_met(own, "what the paper says of this set")] if own else []
+    parts.append(_met(common, "what it says of all sets"))
+    between = [layer["mean"] for layer in record["agreement"]]
+    said = (
+        f"Between the masks of two seeds the rank correlation is {', '.join(map(_number, between))} by layer, where 1 "
+        "would be the same order of nodes"
     )
+    if all(mean is not None and mean < _ALIKE for mean in between):
+        said += ": which nodes a layer lets through depends on the seed"
+    return f"- {record['set']}{quick}: {'. '.join(part[0].upper() + part[1:] for part in parts)}. {said}."
+
+
+def _met(claims: list[dict[str, Any]], what: str) -> str:
+    """How many rules all our models meet, some, and none."""
+    met, some, no = ([c for c in claims if c["verdict"] == v] for v in ("yes", "in part", "no"))
+    parts = [f"all our models meet {len(met) or 'none'}{_named(met)}"]
+    parts += [f"some meet {len(some)}{_named(some, seeds=True)}"] if some else []
+    parts += [f"none meets {len(no)}{_named(no)}"] if no else []
+    rules = f"{len(claims)} {'rule' if len(claims) == 1 else 'rules'}"
+    return f"of {rules} for {what}, {', '.join(parts)}"
 
 
 def _named(claims: list[dict[str, Any]], seeds: bool = False) -> str:
@@ -84,8 +100,6 @@ def _heading(record: dict[str, Any]) -> str:
     ]
     if "riser_rise" not in record:
         lines += ["", "The nodes that went from low to high are counted by ranks alone, however little the mask rose."]
-    if record["quick"]:
-        lines += ["", QUICK]
     troubles = [t for model in record["models"] for t in model["troubles"]]
     return "\n".join([*lines, *(line for t in troubles for line in ("", f"Trouble: {t}."))])
 

@@ -1,6 +1,5 @@
 """Table 1 of the paper: SMG, SMG-JK and M-SMG-JK on the ten TU sets."""
 
-import difflib
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import Any
 
 from softmask.data.splits import holdout
 from softmask.data.store import GraphStore
-from softmask.errors import SettingError
+from softmask.errors import SettingError, nearest
 from softmask.paper import paper_settings
 from softmask.paper.published import OURS, published
 from softmask.study.ask import ask
@@ -112,6 +111,9 @@ def cells(sets: Sequence[str] = (), variants: Sequence[str] = (), quick: bool = 
         parts = [
             p | {"sets": [s for s in p["sets"] if s in small["sets"]], "protocol": "both", "runs": 1} for p in parts
         ]
+        # Of a row with more runs, the first.
+        firsts = {(name, tuple(p["variants"])): p for p in reversed(parts) for name in p["sets"]}
+        parts = [p | {"sets": [s for s in p["sets"] if firsts[s, tuple(p["variants"])] is p]} for p in parts]
     changed = {row["variant"]: row["settings"] for row in own_rows()}
     found: list[Cell] = []
     next_seed: dict[tuple[str, str, str], int] = {}
@@ -147,8 +149,7 @@ def asked_for(
         (called, variants, {c.variant for c in found}),
     ):
         if unknown := sorted(set(named) - known):
-            close = difflib.get_close_matches(unknown[0].upper() if what == "set" else unknown[0].lower(), known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(known))}"
+            hint = nearest(unknown[0].upper() if what == "set" else unknown[0].lower(), sorted(known))
             raise SettingError(f"the {table} has no {what} {unknown[0]!r}; {hint}")
     wanted = [c for c in found if (not sets or c.name in sets) and (not variants or c.variant in variants)]
     if not wanted:

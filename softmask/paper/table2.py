@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from softmask.baselines.registry import baseline_settings
-from softmask.errors import SettingError
+from softmask.errors import SettingError, nearest
 from softmask.paper.baseline_regression import BaselineRegression
 from softmask.paper.published import OURS, published
 from softmask.paper.regression import GeometricRegression, Regression
@@ -44,7 +44,7 @@ def rows(
     ours, others = [*recipe["variants"], GEOMETRIC], list(other_systems().values())
     for what, asked, known in (("variant", variants, ours), ("model", named[len(variants) :], others)):
         if unknown := [name for name in asked if name not in known]:
-            raise SettingError(f"table2 has no {what} {unknown[0]!r}; it has {', '.join(known)}")
+            raise SettingError(f"table2 has no {what} {unknown[0]!r}; {nearest(unknown[0].lower(), known)}")
     wanted = [name for name in (*ours, *others) if name in named or not named]
     found: list[Regression] = []
     for variant in recipe["variants"]:

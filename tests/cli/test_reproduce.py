@@ -30,7 +30,7 @@ def test_a_machine_that_cannot_draw_trains_and_another_draws(sets, run, small, t
         code, out, err = run(*command)
     assert code == 2
     assert "pip install 'softmask[draw]'" in err
-    assert "- PROTEINS (quick form): all our models" in out
+    assert "- PROTEINS (quick form): Of 2 rules" in out
     assert {path.name for path in place.iterdir()} == {"masks-PROTEINS.json", "masks.md"}
     before = (place / "masks-PROTEINS.json").read_bytes()
     code, out, err = run(*command)
@@ -79,7 +79,10 @@ def test_a_set_that_is_not_there_is_missed_before_another_is_trained(run, tmp_pa
 def test_sets_of_a_figure(run, tmp_path):
     for args, words in [
         (["figure3", "--set", "NCI1", "--quick"], "quick form of the figure has no set 'NCI1'; it has PROTEINS"),
-        (["figure4", "--set", "NCI1"], "figure4 has no set 'NCI1'; it has REDDIT-BINARY"),
+        (["figure4", "--set", "NCI1"], "figure4 has no set 'NCI1'; softmask reproduce nci1 draws it"),
+        (["figure4", "--set", "reddit-binry"], "no set 'reddit-binry'; did you mean REDDIT-BINARY?"),
+        (["figure4", "--set", "MUTAG"], "figure4 has no set 'MUTAG'; it has REDDIT-BINARY"),
+        (["figure3", "--set", "reddit-binary"], "no set 'reddit-binary'; did you mean REDDIT-BINARY?"),
         (["collab", "--set", "COLLAB"], "--set belongs to"),
     ]:
         code, _, err = run("reproduce", *args, "--out", tmp_path / "new")

@@ -48,6 +48,13 @@ def test_the_claims_are_answered_by_the_ends_of_the_curves():
     _, (_, _, answer, numbers), _ = claims(broken)
     assert answer == "in part (1 of 2 seeds)"
     assert "GAT by seed 80.0, 50.0 % (in its best epoch 80.0, 73.8 %)" in numbers
+    # SMG is ahead with one seed only: a mean would say yes.
+    uneven = _made_up((0.8, 0.7, 0.9, 0.95), "COLLAB")
+    uneven["COLLAB"]["SMG"]["train_accuracy"][1][-8:] = [0.8] * 8
+    (_, _, better, numbers), (_, _, as_good, _) = claims(uneven)
+    assert better == "in part (1 of 2 seeds)"
+    assert numbers == "GAT by seed 80.0, 80.0 %, SMG by seed 90.0, 80.0 %, SMG-JK by seed 95.0, 95.0 %"
+    assert as_good == "no"
     # That GAT fails says nothing where SMG-JK fails too.
     assert answers((0.3, 0.5, 0.5, 0.5)) == ["yes", "no", "about equal"]
 

@@ -18,6 +18,7 @@ from softmask.paper.figure4 import FIGURES, draw_missing, gather, reproduce_mask
 from softmask.paper.mask_claims import claims_of
 from softmask.paper.mask_pictures import chosen
 from softmask.paper.mask_report import markdown, summary
+from softmask.paper.published import QUICK
 
 SVG = "{http://www.w3.org/2000/svg}"
 REDDIT = ("REDDIT-BINARY", "REDDIT-MULTI-5K", "REDDIT-MULTI-12K")
@@ -263,6 +264,7 @@ _PLAIN = {"within": {"mean": 0.2}, "degree": {"mean": 0.0}, "closed": 0.2, "labe
 # Of each claim: the number, what meets it just so, and what misses it by a little.
 _EDGES = {
     "masks fall with degree": ("degree", [-0.2, -0.9, -0.11], ([-0.2, -0.9, -0.1], [-0.1, -0.9, -0.9])),
+    "masks fall with degree, first layer": ("degree", [-0.11, 0.9, 0.9], ([-0.1, -0.9, -0.9],)),
     "most nodes take part": ("closed", [0.1, 0.49, 0.0], ([0.1, 0.5, 0.0], [0.6, 0.0, 0.0])),
     "with different weights": ("within", [0.05, 0.2, 0.05], ([0.05, 0.2, 0.04], [0.04, 0.2, 0.05])),
     "masks follow the labels": ("label", [0.1, 0.0, 0.0], ([0.09, 0.5, 0.5],)),
@@ -351,13 +353,13 @@ def test_markdown_shows_numbers_and_verdicts(store, small, tmp_path):
             for row in summary([record]).splitlines()
             if row.startswith(f"| NCI1 | {model['seed']} | ") and shown in row
         ]
-    assert text.startswith(summary([record]))
+    assert text.startswith(f"{QUICK}\n\n{summary([record])}")
     chosen = ", ".join(str(model["epoch"]) for model in record["models"])
     assert f"of epochs {chosen}, and the one drawn is that of seed {record['picture_seed']}." in text
     assert "last epoch" not in text
     older = record | {"models": [{k: v for k, v in model.items() if k != "epoch"} for model in record["models"]]}
     assert "NCI1: of the last epoch" in summary([older])
-    assert "The quick form" in text
+    assert text.count("The quick form") == 1
     assert "correlation with distance to hub" not in text
     assert "nan" not in text.lower()
     assert "None" not in text
@@ -395,10 +397,15 @@ def test_the_summary_tells_all_seeds_from_some_and_none(record):
     spread = [[0.3, 0.2, 0.1], [0.3, 0.2, 0.1], [0.01, 0.2, 0.1]]
     made = _with(record, within=spread, closed=[[0.9] * 3] * 3, risers=[[0.0, 0.1, 0.1]] * 3)
     assert (
-        "- NCI1 (quick form): all our models do as the paper says in 2 of 5 points (masks differ; low becomes high), "
-        "some do in 2 (with different weights: 2 of 3 seeds; less so with depth: 2 of 3 seeds), none does in 1 (most "
-        "nodes take part). Between the masks of two seeds the rank correlation is "
+        "- NCI1 (quick form): Of 2 rules for what the paper says of this set, all our models meet none, some meet 1 "
+        "(with different weights: 2 of 3 seeds), none meets 1 (most nodes take part). Of 3 rules for what it says of "
+        "all sets, all our models meet 2 (masks differ; low becomes high), some meet 1 (less so with depth: 2 of 3 "
+        "seeds). Between the masks of two seeds the rank correlation is "
     ) in summary([made])
+    alike = {"mean": 0.5, "std": 0.1, "graphs": 9}
+    for means, depends in (((0.1, -0.2, 0.49), True), ((0.1, 0.5, 0.2), False)):
+        made["agreement"] = [alike | {"mean": mean} for mean in means]
+        assert ("depends on the seed." in summary([made])) == depends
     assert "| **in part** (2 of 3 seeds) | 0.300, 0.200, 0.100; 0.300, 0.200, 0.100; 0.0100, 0.200, 0.100 |" in (
         markdown([made])
     )
