@@ -163,6 +163,8 @@ def _build(head: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedMod
         raise ValueError(f"unknown task {task!r}")
     if geometric is not None and (task, outputs) != ("regression", 1):
         raise ValueError(f"a geometric model predicts one number, not {outputs} of {task}")
+    if geometric is not None and settings.committee > 1:
+        raise ValueError(f"a geometric model is no committee of {settings.committee}")
     classes = _classes(head["classes"], outputs) if task == "classification" else None
     mean, std = (tuple(float(v) for v in head[key]) for key in ("mean", "std"))
     if task == "regression" and not len(mean) == len(std) == outputs:
@@ -171,7 +173,7 @@ def _build(head: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedMod
         raise ValueError("a mean or deviation is not a finite number")
     check_seed(head["summary"]["seed"])
     # Only sizes that the tensors bear out are built; the claims alone could ask for any amount of memory.
-    if max(settings.layers, settings.committee) > len(tensors) or settings.hidden * outputs > 2 * sum(
+    if settings.layers * settings.committee > len(tensors) or settings.hidden * outputs > 2 * sum(
         t.numel() for t in tensors.values()
     ):
         raise ModelFileError(

@@ -52,8 +52,10 @@ class EdgeNetwork(torch.nn.Module):
         kinds = torch.arange(1, 1 + len(BOND_KINDS), device=pairs.kind.device)
         found = []
         for kind, (distance, there) in zip(split_pairs(pairs.kind, pairs.blocks), apart):
-            bond = (kind.unsqueeze(-1) == kinds).to(dtype)
-            z = self.lin_edge(torch.cat([bond, distance.unsqueeze(-1).to(dtype)], dim=-1)).relu()
+            # In the precision of the distances, which half of it would round to three digits.
+            weight, bias = (p.to(distance.dtype) for p in (self.lin_edge.weight, self.lin_edge.bias))
+            bond = (kind.unsqueeze(-1) == kinds).to(distance.dtype)
+            z = F.linear(torch.cat([bond, distance.unsqueeze(-1)], dim=-1), weight, bias).relu().to(dtype)
             found.append(torch.where(there.unsqueeze(-1), z, 0))
         return found
 

@@ -81,8 +81,8 @@ class PPGNInSpace(Module):
             *nodes, distances(pairs, real), split_pairs(pairs.kind, pairs.blocks)
         ):
             hot = ((kind == known) & apart).to(weight.dtype)
-            # No product for distances, which TF32 would round.
-            z = distance.to(weight.dtype) * beside_matrices(far) + beside_matrices(bias)
+            # No product for distances, which TF32 would round, and in their own precision, which half of it would too.
+            z = (distance * beside_matrices(far).to(distance.dtype)).to(weight.dtype) + beside_matrices(bias)
             z = z + map_channels(hot, bonds) + on_diagonal(features)
             read.append(read_out(self.blocks(z, there)[-1], there))
         return self.head(torch.cat(read).to(next(self.head.parameters()).dtype))

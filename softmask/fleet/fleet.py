@@ -67,10 +67,10 @@ class _Crew(NamedTuple):
     statistics: dict[str, Tensor]
     alone: Module | None = None
 
-    @property
-    def rows(self) -> slice:
-        """Which replicas these are."""
-        return slice(self.first, self.last)
+
+def _rows(crew: _Crew) -> slice:
+    """Which replicas these are."""
+    return slice(crew.first, crew.last)
 
 
 class _Forward(NamedTuple):
@@ -307,7 +307,7 @@ class Fleet:
         if layout is None:
             graphs = graphs[:, :1]
             nodes = max(int(self.graphs.store.sizes[graphs]), 1)
-        batch, y = self.graphs.batch(graphs, nodes, layout), self._targets_of(crew.rows, graphs)
+        batch, y = self.graphs.batch(graphs, nodes, layout), self._targets_of(_rows(crew), graphs)
         self.model.eval()
         # Without a rule vmap would loop over the replicas, one by one, in silence.
         functorch: Any = torch._C._functorch
@@ -439,7 +439,8 @@ class Fleet:
         dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32, self.tf32_gradients)
         inputs, model = self.graphs.inputs, f"{self.adam.decoupled} {self.model!r}"
         shape = (epochs, keep, self.train_plan.slots, [tuple(t.shape) for t in inputs], self.loss.__name__)
-        more = f"{self.committee} {self.given.content_hash()} {self.graphs.store.num_nodes} {dtypes} {shape} {model}"
+        more = f"{self.given.content_hash()} {self.graphs.store.num_nodes} {dtypes} {shape} {model}"
+        more = f"{self.committee} {more}" if self.committee > 1 else more
         return fingerprint(self.replicas, self.stack.flat, more, inputs)
 
     def _begin_epoch(self) -> None:
@@ -477,9 +478,9 @@ class Fleet:
 
     def _prepare(self, crew: _Crew) -> tuple[Batch | LevelledBatch, Tensor, dict[str, Tensor]]:
         """The next batch of every replica, its targets, and the keys of its dropout."""
-        graphs = self._next_graphs()[crew.rows]
+        graphs = self._next_graphs()[_rows(crew)]
         batch = self.graphs.batch(graphs, self.train_plan.nodes, self.train_plan.layout)
-        return batch, self._targets_of(crew.rows, graphs), self._dropout_buffers(crew)
+        return batch, self._targets_of(_rows(crew), graphs), self._dropout_buffers(crew)
 
     def _loss(
         self, crew: _Crew, batch: Batch | LevelledBatch, y: Tensor, buffers: dict[str, Tensor]
@@ -493,7 +494,7 @@ class Fleet:
         # The gradient of the sum is each replica's own: none sees another's parameters.
         total = (loss / there.sum(dim=1).clamp(min=1) + extra).sum()
         kept = {name: t.detach() for name, t in kept.items()}
-        return total, kept, loss.detach(), torch.where(there, self._score(crew.rows, out.detach(), y), 0).sum(dim=1)
+        return total, kept, loss.detach(), torch.where(there, self._score(_rows(crew), out.detach(), y), 0).sum(dim=1)
 
     def _score(self, rows: slice, out: Tensor, y: Tensor) -> Tensor:
         """The metric of every graph of some replicas."""
@@ -518,7 +519,7 @@ class Fleet:
         for crew, statistics in zip(self.crews, kept):
             for name, now in statistics.items():
                 # A replica without a batch has seen nothing.
-                on = active[crew.rows].reshape(-1, *[1] * (now.dim() - 1))
+                on = active[_rows(crew)].reshape(-1, *[1] * (now.dim() - 1))
                 crew.statistics[name].copy_(torch.where(on, now, crew.statistics[name]))
         if self.average is not None:
             self.average.step(self.stack.flat, self.adam.steps, active)
@@ -533,7 +534,7 @@ class Fleet:
 
     def _dropout_buffers(self, crew: _Crew) -> dict[str, Tensor]:
         """Key and rate of every dropout of every replica for this step."""
-        rows = crew.rows
+        rows = _rows(crew)
         keys = fold_key(fold_key(self.keys[rows], _DROPOUT), self.adam.steps[rows].squeeze(1).long())
         buffers = {}
         for i, name in enumerate(self.dropouts):
@@ -631,7 +632,7 @@ class Fleet:
         layout = (self.train_plan.nodes, self.train_plan.layout)
         with self._averaged():
             largest = [
-                torch.stack([self._answers(crew, graphs[crew.rows], *layout)[1] for graphs in self.table])
+                torch.stack([self._answers(crew, graphs[_rows(crew)], *layout)[1] for graphs in self.table])
                 for crew in self.crews
             ]
         return torch.cat([masks.amax(dim=0).amin(dim=1) for masks in largest]).double().cpu().numpy()

@@ -39,7 +39,7 @@ class BaselineRegression(Regression):
 
     def about(self) -> dict[str, Any]:
         """What its record says of how it was made, beside the data."""
-        return super().about() | {"loss": self.loss}
+        return super().about() | {"loss": self.loss, "precision_asked": self.precision}
 
     def lesson(self, store: GraphStore, train: np.ndarray) -> Lesson:
         """What its fleet is to learn, given the training molecules."""

@@ -274,8 +274,12 @@ def test_a_file_that_claims_a_committee_it_does_not_hold(store, tmp_path):
     with safe_open(tmp_path / "m.safetensors", framework="pt") as file:
         head = json.loads(file.metadata()["softmask_model"])
     tensors = load_file(tmp_path / "m.safetensors")
-    for claimed, words in ((2, "is missing"), (10**6, "too few or small"), (0, "committee must be")):
-        head["settings"]["committee"] = claimed
+    for layers, claimed, words in (
+        *((3, 2, "is missing"), (3, 10**6, "too few or small"), (3, 0, "committee must be")),
+        # Neither alone is more than there are tensors; together they would be built at a cost of their product.
+        (len(tensors), len(tensors), "too few or small"),
+    ):
+        head["settings"] |= {"layers": layers, "committee": claimed}
         save_file(tensors, tmp_path / "bad.safetensors", {"softmask_model": json.dumps(head)})
         with pytest.raises(ModelFileError, match=words):
             load_model(tmp_path / "bad.safetensors")

@@ -262,6 +262,27 @@ def test_damaged_files_of_geometric_models_are_refused(tmp_path, change, words):
         load_trained(tmp_path / "m")
 
 
+def test_a_geometric_file_that_claims_a_committee_is_refused(tmp_path):
+    store = open_data("qm9-sample").select(range(20))
+    features = Features.of(store)
+    (row,) = rows(quick=True, variants=["geometric"])
+    geometric = Geometric("sum", row.num_radial, row.cutoff)
+    told = {"classes": None, "mean": (0.0,), "std": (1.0,), "summary": {"seed": 0}, "targets": ["mu"]}
+    settings, model = replace(row.settings, committee=5), geometric.build(row.settings, features)
+    save_model(TrainedModel("regression", settings, features, 1, model, **told, geometric=geometric), tmp_path / "m")
+    with pytest.raises(ModelFileError, match="no committee of 5"):
+        load_trained(tmp_path / "m")
+
+
+def test_a_row_in_another_precision_is_another_row(tmp_path):
+    store = open_data("qm9-sample").select(range(40))
+    (row,) = rows(quick=True, systems=["dtnn"])
+    row.run(store, tmp_path, "cpu")
+    assert row.done(store, tmp_path)
+    with pytest.raises(SettingError, match="made with other precision_asked"):
+        replace(row, precision="bf16").done(store, tmp_path)
+
+
 def test_the_readme_says_how_many_molecules_are_tested():
     root = Path(__file__).parents[2]
     parts = json.loads((root / "results" / "table2" / "geometric-seed0.json").read_text())["parts"]

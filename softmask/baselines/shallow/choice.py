@@ -36,9 +36,21 @@ def inner_folds(y: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]
 
 
 def some_to_choose_on(y: np.ndarray, seed: int) -> np.ndarray:
-    """Places of the training graphs to choose settings on: of all, or of so many, with the classes in their shares."""
+    """Places of the training graphs to choose settings on: of all, or of about so many, with the classes in their
+    shares, but of a rare one as many as there are inner folds.
+    """
     share = MOST_TO_CHOOSE_ON / max(len(y), 1)
-    return np.arange(len(y)) if share >= 1 else holdout(y, (share, 1 - share), seed)[0]
+    if share >= 1:
+        return np.arange(len(y))
+    if is_regression(y):
+        return holdout(y, (share, 1 - share), seed)[0]
+    _, index, size = np.unique(y, return_inverse=True, return_counts=True)
+    rare = size * share < INNER_FOLDS + 1
+    often = np.flatnonzero(~rare[index])
+    kept = [often[holdout(y[often], (share, 1 - share), seed)[0]]] if len(often) else []
+    order = np.random.default_rng(seed).permutation(len(y))
+    kept += [order[index[order] == c][:INNER_FOLDS] for c in np.flatnonzero(rare)]
+    return np.sort(np.concatenate(kept))
 
 
 def columns(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:

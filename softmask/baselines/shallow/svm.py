@@ -87,7 +87,9 @@ def normalised(gram: np.ndarray) -> np.ndarray:
 
 
 def scaled(gram: np.ndarray) -> np.ndarray:
-    """Graphs as long as they are, in units of the median of all: so that one range of C suits every set."""
+    """Graphs as long as they are, in units of the median of all, those to test on among them (no target is looked at):
+    so that one range of C suits every set.
+    """
     length = np.median(gram.diagonal()) if len(gram) else 0.0
     return gram / length if length > 0 else gram
 
@@ -109,11 +111,16 @@ def linear_and_gaussian(gram: np.ndarray) -> Iterator[np.ndarray]:
     """
     yield normalised(gram).astype(np.float32)
     length = gram.diagonal()
-    distance = np.maximum(length[:, None] + length - 2 * gram, 0)
+    # In place: at most three matrices of float64 are there at once.
+    distance = length[:, None] + length
+    distance -= 2 * gram
+    np.maximum(distance, 0, out=distance)
     apart = distance[distance > 0]
-    unit = float(np.median(apart)) if len(apart) else 1.0
+    unit = float(np.median(apart, overwrite_input=True)) if len(apart) else 1.0
+    del apart
     for sharpness in SHARPNESS:
-        yield np.exp(distance * (-sharpness / unit)).astype(np.float32)
+        kernel = distance * (-sharpness / unit)
+        yield np.exp(kernel, out=kernel).astype(np.float32)
 
 
 def inner_products(table: Any, pause: Pause = no_pause) -> np.ndarray:

@@ -17,7 +17,7 @@ from softmask.baselines.shallow.cost import Cost
 from softmask.baselines.shallow.histogram import degree_bins, histogram
 from softmask.baselines.shallow.svm import PENALTIES, Kernels
 from softmask.data.catalog import open_data
-from softmask.data.splits import stratified_folds
+from softmask.data.splits import holdout, stratified_folds
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 
@@ -99,6 +99,23 @@ def test_the_better_matrix_is_chosen_within_the_training_graphs():
     grams = [rows @ rows.T for rows in (noise, signal)]
     both, good = (Kernels(g).fit(np.arange(40), y[:40], 0)(np.arange(60)) for g in (grams, grams[1:]))
     np.testing.assert_array_equal(both, good)
+
+
+def test_a_rare_class_is_not_cut_away_where_some_are_chosen_on(monkeypatch):
+    """Two graphs of a class are enough to choose on, and so they are among many of the others; without a rare class the
+    choice is the plain one.
+    """
+    monkeypatch.setattr(choice, "MOST_TO_CHOOSE_ON", 45)
+    y = np.repeat([0, 1, 2], [90, 2, 8])
+    for seed in range(4):
+        some = choice.some_to_choose_on(y, seed)
+        assert len(set(some.tolist())) == len(some)
+        count = np.bincount(y[some])
+        assert abs(count[0] - 40) <= 1
+        assert count[1:].tolist() == [2, 5]
+        assert len(choice.inner_folds(y[some], seed)) == 2
+    y = np.arange(100) % 3
+    np.testing.assert_array_equal(choice.some_to_choose_on(y, 0), holdout(y, (0.45, 0.55), 0)[0])
 
 
 def test_of_many_graphs_some_are_chosen_on_and_all_are_trained_on(monkeypatch):
