@@ -47,7 +47,8 @@ def some_to_choose_on(y: np.ndarray, seed: int) -> np.ndarray:
     _, index, size = np.unique(y, return_inverse=True, return_counts=True)
     rare = size * share < INNER_FOLDS + 1
     often = np.flatnonzero(~rare[index])
-    kept = [often[holdout(y[often], (share, 1 - share), seed)[0]]] if len(often) else []
+    of = y[often] if (~rare).sum() > 1 else len(often)
+    kept = [often[holdout(of, (share, 1 - share), seed)[0]]] if len(often) else []
     order = np.random.default_rng(seed).permutation(len(y))
     kept += [order[index[order] == c][:INNER_FOLDS] for c in np.flatnonzero(rare)]
     return np.sort(np.concatenate(kept))
