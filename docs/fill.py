@@ -42,18 +42,26 @@ def _table2_in_short() -> str:
 
 
 def _figure3() -> str:
-    return f"{figure3.markdown(RESULTS)}\n![Training accuracy by epoch](../results/figure3/figure3.png)"
+    picture = f"![Training accuracy by epoch](../results/figure3/figure3.png)\n\n{figure3.caption(RESULTS)}"
+    return f"{figure3.markdown(RESULTS)}\n{picture}"
 
 
 def _pictures_in_short() -> str:
     """The answers of Figure 3, its picture, and one of masks, for the README."""
-    record = next(r for r in figure4.gather(RESULTS / "figure4", "figure4") if r["set"] == "REDDIT-BINARY")
+    records = [record for figure in figure4.FIGURES for record in figure4.gather(RESULTS / figure, figure)]
+    record = next(r for r in records if r["set"] == "REDDIT-BINARY")
+    picture = record["pictures"][0]
     return "\n\n".join(
         [
             figure3.answers(RESULTS),
             "![Training accuracy by epoch](results/figure3/figure3.png)",
-            mask_report.agreement(record),
-            f"![Masks of a graph of REDDIT-BINARY](results/figure4/{record['pictures'][0]['files'][1]})",
+            figure3.caption(RESULTS),
+            "What the paper reads from its pictures of masks, as rules that the masks of our three models of each set "
+            "meet or not; and the rank correlation of the masks of two models, layer by layer, where 1 would be the "
+            "same order of nodes:",
+            mask_report.in_short(records),
+            f"![Masks of a graph of REDDIT-BINARY](results/figure4/{picture['files'][1]})",
+            mask_report.picture_caption(record, picture),
         ]
     )
 
@@ -69,9 +77,10 @@ def _masks() -> str:
         parts.append(mask_report.summary(records))
         parts.append(f"All numbers, rules and verdicts: [results/{figure}/masks.md](../results/{figure}/masks.md).")
         for record in records:
-            picture = record["pictures"][0]["files"][1]
+            picture = record["pictures"][0]
             said = f"Masks of {record['settings']['layers']} layers on a graph of {record['set']}"
-            parts.append(f"![{said}](../results/{figure}/{picture})")
+            parts.append(f"![{said}](../results/{figure}/{picture['files'][1]})")
+            parts.append(mask_report.picture_caption(record, picture))
     parts += [f"Not run yet: {', '.join(missing)}."] if missing else []
     return "\n\n".join(parts)
 

@@ -36,6 +36,9 @@ _STARTS, _EDGES = 8, 500
 # The largest part of an edge that the marks at its ends may hide, and what the bar and the gaps leave of a panel.
 _HIDDEN, _FREE = 0.7, 0.94
 _GAP = 7.0  # points, from a panel to the line before it
+# One node in so many at most is "a few", and how large, in points, their marks are at least.
+_FEW, _SEEN = 20, 6.0
+_MOVES = 100  # rounds in which overlapping marks are moved apart
 SFDP_ABOVE = 200  # nodes; neato's stress model grows with the square of their number
 
 
@@ -119,10 +122,15 @@ def _figure(
     if labels is not None and len(labels) != len(table):
         raise SettingError(f"{len(labels)} labels for the {len(table)} nodes of the graph")
     edges = _edges(data)
-    place = layout(len(table), edges, engine) if place is None else np.asarray(place, dtype=np.float64)
+    engine = engine or _engine(len(table))
+    given = place is not None
+    place = np.asarray(place, dtype=np.float64) if given else layout(len(table), edges, engine)
     if place.shape != (len(table), 2) or not np.isfinite(place).all():
         raise SettingError(f"places have shape {list(place.shape)}; this graph needs [{len(table)}, 2], finite")
     diameter = _diameter(place, edges)
+    # Not in the crowd around a hub, whose edges would be covered.
+    if not given and engine == "neato":
+        place = _side_by_side(place, diameter)
     marking = _Marking.of([_clean(label) for label in labels or ()], diameter)
 
     # Not pyplot: it keeps figures and settings for the whole process.
@@ -175,8 +183,7 @@ def layout(num_nodes: int, edges: np.ndarray, engine: Engine | None = None) -> n
     Where neato lets edges cross, or puts nodes upon each other, it tries again from other places, and the layout with
     the fewest faults is taken.
     """
-    if engine is None:
-        engine = "neato" if num_nodes <= SFDP_ABOVE else "sfdp"
+    engine = engine or _engine(num_nodes)
     if engine == "sfdp":
         # It draws from the C library's random numbers before it seeds them, so its first steps depend on whatever ran
         # before in this process: a layout of two nodes brings them into a known state. The first one of a process also
@@ -193,6 +200,10 @@ def layout(num_nodes: int, edges: np.ndarray, engine: Engine | None = None) -> n
         if (found := faults(other, edges)) < fewest:
             best, fewest = other, found
     return best
+
+
+def _engine(num_nodes: int) -> Engine:
+    return "neato" if num_nodes <= SFDP_ABOVE else "sfdp"
 
 
 def faults(place: np.ndarray, edges: np.ndarray) -> int:
@@ -266,6 +277,8 @@ def _panels(
     layers = table.shape[1]
     axes = figure.subplots(1, layers, squeeze=False)[0]
     middle, half = (place.max(axis=0) + place.min(axis=0)) / 2, _half(place)
+    # A few nodes that stand out must be large enough for their colour to be seen inside the outline.
+    few = np.flatnonzero((role > 0) & ((role > 0).sum() <= max(1, len(role) / _FEW)) & (diameter < _SEEN))
     # Hubs are drawn last: their neighbours crowd around them.
     order = np.argsort(np.bincount(edges.reshape(-1), minlength=len(table)), kind="stable")
     # All edges are one path, so that where they lie over each other they get no darker than one.
@@ -288,6 +301,13 @@ def _panels(
                 **{"edgecolors": colour, "linewidths": np.array(width) * min(1.0, diameter / 6)},
             )
             marks.set_gid(f"layer-{k + 1}-nodes" + (f"-{s}" if marking.legend else ""))
+        if len(few):
+            larger = ax.scatter(
+                *(place[few, 0], place[few, 1], _SEEN**2),
+                **{"c": table[few, k], "cmap": COLOURS, "vmin": 0.0, "vmax": 1.0, "zorder": 3, "linewidths": 1.2},
+                edgecolors=[OUTLINES[r % len(OUTLINES)][0] for r in role[few]],
+            )
+            larger.set_gid(f"layer-{k + 1}-larger")
         for v, label in enumerate(marking.letters or ()):
             letters = ax.text(*place[v], label, ha="center", va="center_baseline", parse_math=False, zorder=3)
             # White from where the colour is so deep that black is harder to read.
@@ -326,14 +346,38 @@ def _height(half: np.ndarray) -> float:
     return PANEL * float(np.clip(half[1] / half[0], 0.4, 1.4))
 
 
+def _side_by_side(place: np.ndarray, diameter: float) -> np.ndarray:
+    """The places with overlapping marks moved apart, little by little."""
+    from scipy.spatial import cKDTree
+
+    least, place = 1.02 * diameter / _points(place), place.copy()
+    for _ in range(_MOVES):
+        pairs = cKDTree(place).query_pairs(least, output_type="ndarray")
+        if not len(pairs):
+            break
+        apart = place[pairs[:, 1]] - place[pairs[:, 0]]
+        far = np.linalg.norm(apart, axis=1, keepdims=True)
+        # Of nodes in one place, which way does not matter.
+        way = np.where(far > 0, apart / np.where(far > 0, far, 1), [1.0, 0.0])
+        move = way * (least - far) / 4
+        np.add.at(place, pairs[:, 0], -move)
+        np.add.at(place, pairs[:, 1], move)
+    return place
+
+
+def _points(place: np.ndarray) -> float:
+    """How many points of a panel a unit of the places is."""
+    half = _half(place)
+    return _FREE * 72 * float(min(PANEL / half[0], _height(half) / half[1])) / 2
+
+
 def _diameter(place: np.ndarray, edges: np.ndarray) -> float:
     """Of a node's mark, in points: smaller where there are many nodes, or where marks would hide edges or others."""
     most = 0.35 * 72 * PANEL / np.sqrt(len(place))
     if len(place) > 1:
         from scipy.spatial import cKDTree
 
-        half = _half(place)
-        points = _FREE * 72 * min(PANEL / half[0], _height(half) / half[1]) / 2
+        points = _points(place)
         apart = cKDTree(place).query(place, k=2)[0][:, 1]
         # The closest tenth must not make all the others too small to read.
         most = min(most, points * float(np.quantile(apart, 0.1)))
@@ -385,7 +429,9 @@ def caption(predicted: Any = None, probability: float | None = None, actual: Any
     if actual is not None:
         number = predicted is not None and probability is None
         parts.append(f"{'actual' if number else 'class'} {_figures(actual)}")
-    return ", ".join(parts)
+    # Of classes; how far a number may be off is not known here.
+    wrong = None not in (predicted, probability, actual) and _figures(predicted) != _figures(actual)
+    return ", ".join(parts) + (": wrong" if wrong else "")
 
 
 def _figures(value: Any) -> str:

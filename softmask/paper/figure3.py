@@ -246,6 +246,20 @@ def answers(out: Path) -> str:
     return "\n".join(lines)
 
 
+def caption(out: Path) -> str:
+    """What a reader of the picture must know."""
+    short = [
+        f"{name} ({models['SMG']['settings']['epochs']} of {paper_settings(name).epochs})"
+        for name, models in gather(out).items()
+        if "SMG" in models and models["SMG"]["settings"]["epochs"] < paper_settings(name).epochs
+    ]
+    cut = f" Fewer epochs than Table 1 has: {', '.join(short)}." if short else ""
+    return (
+        "*Accuracy on the training part after every epoch: the mean of three models, and a band from the lowest to the "
+        f"highest. Where nothing is learned, all graphs get the largest class (thin line).{cut}*"
+    )
+
+
 def _how(records: dict[str, dict[str, dict[str, Any]]]) -> str:
     """What the numbers are, and of how many layers and epochs."""
     lines = [

@@ -62,6 +62,35 @@ def agreement(record: dict[str, Any]) -> str:
     return f"- {record['set']}{quick}: {'. '.join(part[0].upper() + part[1:] for part in parts)}. {said}."
 
 
+def in_short(records: Sequence[dict[str, Any]]) -> str:
+    """A row for each set: of the rules how many all our models meet, some, and none; and what seeds have in common."""
+    lines = [
+        "| set | rules for the set: all models, some, none | rules for all sets | order of nodes, seed against seed |",
+        "|---|---|---|---|",
+    ]
+    general = {claim.name for claim in GENERAL}
+    for record in records:
+        counts = []
+        for of_all in (False, True):
+            verdicts = [c["verdict"] for c in _checked(record) if (c["name"] in general) == of_all]
+            counts.append(", ".join(str(verdicts.count(verdict)) for verdict in ("yes", "in part", "no")))
+        between = ", ".join(_number(layer["mean"]) for layer in record["agreement"])
+        lines.append(f"| {record['set']} | {' | '.join(counts)} | {between} |")
+    return "\n".join(lines)
+
+
+def picture_caption(record: dict[str, Any], picture: dict[str, Any]) -> str:
+    """What a reader of a picture must know."""
+    right = "rightly" if picture["predicted"] == picture["actual"] else "wrongly"
+    hub = " The outlined node has the largest degree." if record["figure"] == "figure4" else ""
+    outlined = " The outline is the kind of the node." if record["figure"] == "proteins" else ""
+    return (
+        f"*A graph of {record['set']} that the model had not seen, and takes {right} for one of class "
+        f"{picture['predicted']}. The darker a node, the more of it the layer lets through, on one scale for all "
+        f"layers.{hub}{outlined}*"
+    )
+
+
 def _met(claims: list[dict[str, Any]], what: str) -> str:
     """How many rules all our models meet, some, and none."""
     met, some, no = ([c for c in claims if c["verdict"] == v] for v in ("yes", "in part", "no"))

@@ -13,7 +13,7 @@ from softmask.data.catalog import open_data
 from softmask.data.synthetic import motif
 from softmask.errors import SettingError, SoftmaskError
 from softmask.explain import draw, draw_masks
-from softmask.explain.draw import OUTLINES, caption, layout, masks_svg
+from softmask.explain.draw import OUTLINES, _points, _side_by_side, caption, layout, masks_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -52,7 +52,7 @@ def test_svg_has_a_panel_for_each_layer_and_a_mark_for_each_node(graph, tmp_path
         assert sum(OUTLINES[1][0].lower() in style for style in layer) == 5  # the motif
     for text in ("layer 1", "layer 2", "layer 3", "mask", "background", "motif", "the title"):
         assert text in texts
-    assert "predicted house (probability 0.99), class biclique" in texts
+    assert "predicted house (probability 0.99), class biclique: wrong" in texts
     assert [p.name for p in path.parent.iterdir()] == ["a.svg"]
 
 
@@ -190,6 +190,34 @@ def test_the_hub_is_drawn_over_its_neighbours(tmp_path):
     data = Data(edge_index=torch.tensor([[0] * 9, range(1, 10)]), num_nodes=10, node_role=torch.eye(10).long()[0])
     marks, _, _ = _read(draw_masks(data, torch.rand(10, 1), tmp_path / "a.svg", roles=["node", "hub"]))
     assert OUTLINES[1][0].lower() in marks[0][-1]
+
+
+def test_overlapping_marks_are_moved_apart():
+    place = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [100.0, 0.0], [100.0, 50.0]])
+    moved = _side_by_side(place, 9.0)
+    apart = np.linalg.norm(moved[:, None] - moved, axis=2)[np.triu_indices(5, 1)]
+    assert apart.min() * _points(place) > 8.9
+    # The others stay, and those that move do not go far.
+    np.testing.assert_array_equal(moved[3:], place[3:])
+    assert np.linalg.norm(moved - place, axis=1).max() * _points(place) < 18
+
+
+@pytest.mark.parametrize(("leaves", "larger"), [(9, False), (300, True)])
+def test_where_marks_are_tiny_the_hub_is_larger(leaves, larger, tmp_path):
+    """Its colour must be seen inside the outline."""
+    edges = torch.tensor([[0] * leaves, range(1, leaves + 1)])
+    data = Data(edge_index=edges, num_nodes=leaves + 1, node_role=torch.eye(leaves + 1).long()[0])
+    path = draw_masks(data, torch.rand(leaves + 1, 2), tmp_path / "a.svg", roles=["node", "hub"])
+    groups = {g.get("id"): g for g in ET.parse(path).iter(f"{SVG}g")}
+    assert ("layer-1-larger" in groups, "layer-2-larger" in groups) == (larger, larger)
+    if larger:
+        across = [
+            2
+            * np.abs(np.array(re.findall(r"-?[\d.]+", groups[name].find(f".//{SVG}path").get("d")), dtype=float)).max()
+            for name in ("layer-1-nodes", "layer-1-larger")
+        ]
+        # Of the drawing's own units.
+        assert across[1] > 1.5 * across[0]
 
 
 def _marks(tree, layer):
@@ -352,7 +380,9 @@ def test_places_can_be_given(tmp_path):
 
 
 def test_captions_of_classes_and_of_numbers():
-    assert caption("a", 0.987, "b") == "predicted a (probability 0.99), class b"
+    assert caption("a", 0.987, "a") == "predicted a (probability 0.99), class a"
+    assert caption("a", 0.987, "b") == "predicted a (probability 0.99), class b: wrong"
+    assert caption("a", 0.987) == "predicted a (probability 0.99)"
     assert caption(actual="b") == "class b"
     assert caption(1.23456, None, 1.0) == "predicted 1.235, actual 1"
     assert caption([1.0, 2.0, 3.0, 4.0, 5.0]) == "predicted 1, 2, 3, 4, ..."
