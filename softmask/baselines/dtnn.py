@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from softmask.study.settings import Settings
 
 
+BOHR = 0.529177
+"""In Angstrom."""
+
+
 class Interaction(torch.nn.Module):
     r"""A pass of `"Quantum-Chemical Insights from Deep Tensor Neural Networks" <https://arxiv.org/abs/1609.08259>`_,
 
@@ -49,9 +53,11 @@ class Interaction(torch.nn.Module):
 
 class DTNN(torch.nn.Module):
     r"""Deep tensor neural network: atoms refine their vectors by those of all others and by the distances to them, a
-    perceptron makes a number of each, and the numbers of a molecule are added. Bonds it does not see.
+    perceptron makes a number from -1 to 1 of each, and the sum over a molecule is mapped to its output. Bonds it does
+    not see.
 
-    Distances are in Gaussians as wide as they are apart, :math:`\hat d_k = \exp( -(d - \mu_k)^2 / 2 \delta^2)`.
+    Distances are in Gaussians as wide as they are apart, :math:`\hat d_k = \exp( -(d - \mu_k)^2 / 2 \delta^2)`, as
+    DeepChem has them from -1 to 18 Bohr.
 
     Args:
         in_channels: number of node features (of kinds of token, for integer input).
@@ -60,7 +66,7 @@ class DTNN(torch.nn.Module):
         out_channels: number of targets or classes.
         factors: rank of the products.
         num_radial, nearest, farthest: how many Gaussians there are, and where the first and the last would be, if there
-            were one more.
+            were one more, in the unit of the positions.
         out_hidden: width of the perceptron.
 
     Shapes:
@@ -69,7 +75,7 @@ class DTNN(torch.nn.Module):
     """
 
     # What a fleet that computes in half precision leaves in float32.
-    full_precision = ("head",)
+    full_precision = ("head", "lin_out")
 
     def __init__(
         self,
@@ -79,8 +85,8 @@ class DTNN(torch.nn.Module):
         out_channels: int,
         factors: int = 60,
         num_radial: int = 170,
-        nearest: float = -1.0,
-        farthest: float = 18.0,
+        nearest: float = -1.0 * BOHR,
+        farthest: float = 18.0 * BOHR,
         out_hidden: int = 100,
     ):
         super().__init__()
@@ -88,7 +94,9 @@ class DTNN(torch.nn.Module):
         self.hidden_channels, self.nearest, self.step = d, nearest, (farthest - nearest) / num_radial
         self.lin_in = Linear(in_channels, d)
         self.passes = torch.nn.ModuleList(Interaction(d, self.factors, num_radial) for _ in range(num_layers))
-        self.head = torch.nn.Sequential(Linear(d, out_hidden), torch.nn.Tanh(), Linear(out_hidden, out_channels))
+        tanh = torch.nn.Tanh()
+        self.head = torch.nn.Sequential(Linear(d, out_hidden), tanh, Linear(out_hidden, out_channels), tanh)
+        self.lin_out = Linear(out_channels, out_channels)
 
     def forward(
         self,
@@ -109,7 +117,7 @@ class DTNN(torch.nn.Module):
             c = interaction(c, gaussians, there, pairs.blocks)
         each = self.head(c.to(next(self.head.parameters()).dtype))
         each = torch.where(real.unsqueeze(-1), each, 0)
-        return torch.cat([block.sum(dim=1) for block in split_nodes(each, pairs.blocks)])
+        return self.lin_out(torch.cat([block.sum(dim=1) for block in split_nodes(each, pairs.blocks)]))
 
     def _gaussians(self, distance: Tensor) -> Tensor:
         centre = torch.arange(self.num_radial, device=distance.device)

@@ -21,8 +21,8 @@ TRAINING = ("epochs", "lr", "decay", "decay_every", "batch_size")
 """The settings of every training with epochs."""
 NETWORK = ("hidden", "layers", "dropout", "readout", "attributes", *TRAINING)
 """Those of most networks."""
-IN_SPACE = "positions of atoms"
-"""What a network of molecules in space needs; it sees bonds of four kinds, too."""
+IN_SPACE = "positions of atoms, with elements and kinds of bonds"
+"""What a network of molecules in space needs."""
 
 
 class Inputs(NamedTuple):

@@ -206,13 +206,13 @@ MOLECULAR = (
     Baseline(
         name="dtnn",
         title="DTNN",
-        about="deep tensor neural network: distances of all pairs of atoms in Gaussians; blind to bonds",
+        about="deep tensor neural network: distances of all pairs of atoms in Gaussians, no bonds",
         reference="Schütt et al., Quantum-chemical insights from deep tensor neural networks, Nat. Commun. 2017",
         way="fleet",
         origin=(
             "DeepChem's models/torch_models/dtnn.py with the settings of its MoleculeNet, molnet/"
             "preset_hyper_parameters.py; a linear map of node features in the place of a vector for each element, and "
-            "sums of outputs of atoms, where it has a linear map behind the sum"
+            "a network for each target, where it has one for all"
         ),
         defaults={"hidden": 50, "layers": 2, "lr": 1e-3, "decay": 1.0, "epochs": 100, "batch_size": 64},
         uses=("hidden", "layers", "attributes", *TRAINING),

@@ -78,7 +78,9 @@ def subtract_references(
 
 def _elements(store: GraphStore) -> Tensor:
     if store.node_attr is None or store.node_attr.size(1) != len(NODE_FEATURES):
-        raise DataError("these graphs are not molecules: their nodes have no elements")
+        raise DataError(
+            "these graphs are not molecules: their nodes have no elements; give them node attributes as qm9 has them"
+        )
     return store.node_attr[:, : len(ELEMENTS)].double()
 
 

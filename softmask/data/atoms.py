@@ -33,7 +33,10 @@ class Atoms(NamedTuple):
                 "this model sees where atoms are, and these graphs have no positions in space; qm9 and qm9-sample have"
             )
         if store.edge_label is None:
-            raise FeatureError(f"this model sees {', '.join(BOND_KINDS)} bonds; the edges of these graphs have no kind")
+            raise FeatureError(
+                f"this model sees {', '.join(BOND_KINDS)} bonds; the edges of these graphs have no kind; "
+                f"give one as edge_label: {', '.join(f'{number} {name}' for name, number in BOND_KINDS.items())}"
+            )
         if store.directed:
             raise FeatureError("this model sees bonds, and some edge of these graphs has no counterpart the other way")
         hot = store.edge_label[:, :1] == torch.tensor([*BOND_KINDS.values()], device=store.device)

@@ -19,7 +19,7 @@ from softmask.paper.worth import worth
 from softmask.study.record import Record, read_json, read_record, write_json
 
 _ERRORS = (
-    "A standard error is that of our mean: the standard deviation over ten folds divided by the root of ten, as if "
+    "A standard error is that of our mean over ten folds: a third of the deviation behind ± (the root of nine), as if "
     "folds were independent. How uncertain the quoted figure is does not count."
 )
 

@@ -49,7 +49,8 @@ def by_hand(model, x, pos, kind):
                     total = total + np.tanh(lin(f"passes.{k}.lin_out", mixed))
             new.append(total)
         c = new
-    return sum((lin("head.2", np.tanh(lin("head.0", v))) for v in c), np.zeros(len(w["head.2.bias"])))
+    each = [np.tanh(lin("head.2", np.tanh(lin("head.0", v)))) for v in c]
+    return lin("lin_out", sum(each, np.zeros(len(w["head.2.bias"]))))
 
 
 @examples(25)

@@ -130,6 +130,12 @@ def test_each_of_a_fleet_learns_as_alone_and_all_of_it():
     assert_all_of_it_learns(fleet, assert_each_learns_as_alone(fleet))
 
 
+def test_so_it_is_at_full_size():
+    """Where messages were sums over all atoms, rounding grew from step to step, and who trained beside it mattered."""
+    large = partial(in_space.fleet, lambda: MPNN(FEATURES.channels, 64, 3, 1))
+    assert_each_learns_as_alone(large)
+
+
 def test_a_fleet_is_the_plain_loop():
     in_space.assert_a_fleet_is_the_plain_loop(make)
 

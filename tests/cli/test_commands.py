@@ -279,6 +279,7 @@ def test_ctrl_c_writes_the_model_as_far_as_it_got(data, tmp_path):
         os.close(ours)
     assert process.returncode == 130
     assert "of 100000 epochs" in seen
+    assert "once more stops at once" in seen
     from softmask import load_model
 
     assert load_model(path).trained_.summary["interrupted"]
