@@ -8,7 +8,6 @@ import torch
 
 from softmask.baselines.entry import IN_SPACE, Inputs
 from softmask.baselines.registry import find_model
-from softmask.data.atoms import Atoms
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.fleet import History, Replica, train_in_waves
@@ -82,10 +81,7 @@ def train_baseline(
             patience=patience,
             edge_x=edge_x,
         )
-    pairs = None
-    if IN_SPACE in baseline.needs:
-        _, kind, mass = Atoms.of(store)
-        pairs = StorePairs.of(store, kind, mass)
+    pairs = StorePairs.of_atoms(store) if IN_SPACE in baseline.needs else None
     history, _, _ = train_in_waves(
         *(make, store, features(store), replicas, epochs, settings.batch_size),
         on_epoch=None if on_epoch is None else lambda epoch, _: on_epoch(epoch),

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from softmask.data.atoms import Atoms
 from softmask.data.store import GraphStore
 from softmask.errors import SettingError
 from softmask.ops.pair_blocks import Blocks, PairBlocks, num_pairs
@@ -118,6 +119,12 @@ class StorePairs(NamedTuple):
         kinds = torch.zeros(int((sizes**2).sum()), dtype=torch.uint8, device=store.device)
         kinds[place] = kind.to(torch.uint8)
         return cls(store.pos, weight, kinds, first)
+
+    @classmethod
+    def of_atoms(cls, store: GraphStore) -> "StorePairs":
+        """Those of molecules in space; refuses any other graphs."""
+        _, kind, mass = Atoms.of(store)
+        return cls.of(store, kind, mass)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "StorePairs":
         """On another device; positions and masses in the type `dtype`."""

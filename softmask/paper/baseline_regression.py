@@ -8,7 +8,6 @@ from torch.nn import Module
 
 from softmask.baselines.entry import Inputs
 from softmask.baselines.registry import BASELINES
-from softmask.data.atoms import Atoms
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.fleet.pairs import StorePairs
@@ -43,7 +42,6 @@ class BaselineRegression(Regression):
 
     def lesson(self, store: GraphStore, train: np.ndarray) -> Lesson:
         """What its fleet is to learn, given the training molecules."""
-        _, kind, mass = Atoms.of(store)
-        options = {"loss": self.loss, "pairs": StorePairs.of(store, kind, mass), "precision": self.precision}
+        options = {"loss": self.loss, "pairs": StorePairs.of_atoms(store), "precision": self.precision}
         targets = store.info["targets"]
         return Lesson(store, [{} for _ in targets], options, [None for _ in targets], {})

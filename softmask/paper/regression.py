@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import Module
 
 from softmask.data.atom_references import subtract_references
-from softmask.data.atoms import Atoms
 from softmask.data.bonds import BOND_KINDS
 from softmask.data.edge_features import EdgeFeatures
 from softmask.data.features import Features
@@ -306,6 +305,5 @@ class GeometricRegression(Regression):
             buffers.append({"select": select(readout).tolist(), "offset": [offset]})
             linear = (tuple(self.references.get(name, ())), tuple(references.get(name, ())))
             geometric.append(Geometric(readout, self.num_radial, self.cutoff, *linear))
-        _, kind, mass = Atoms.of(store)
-        options = {"loss": self.loss, "pairs": StorePairs.of(store, kind, mass), "precision": "auto"}
+        options = {"loss": self.loss, "pairs": StorePairs.of_atoms(store), "precision": "auto"}
         return Lesson(rest, buffers, options, [*geometric], {"references": references})

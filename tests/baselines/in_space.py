@@ -31,9 +31,8 @@ ATOMS = Atoms.of(STORE)
 
 def fleet(make, replicas, **options):
     """Of the molecules; in float64 and with the squared error, unless told otherwise."""
-    pairs = StorePairs.of(STORE, ATOMS.kind, ATOMS.mass)
-    options = {"batch_size": 8, "loss": "mse", "precision": "float64", "pairs": pairs} | options
-    return Fleet(make, STORE, FEATURES(STORE), replicas, **options)
+    given = {"batch_size": 8, "loss": "mse", "precision": "float64", "pairs": StorePairs.of_atoms(STORE)}
+    return Fleet(make, STORE, FEATURES(STORE), replicas, **(given | options))
 
 
 def of_molecules(graph, numbers):
