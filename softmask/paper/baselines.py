@@ -12,9 +12,11 @@ import numpy as np
 
 from softmask.baselines.entry import IN_SPACE
 from softmask.baselines.registry import BASELINES, baseline_settings, way_of
+from softmask.errors import SettingError
 from softmask.paper.published import QUICK, published, title
 from softmask.paper.table1 import Cell, asked_for
 from softmask.paper.table1 import cells as table1_cells
+from softmask.paper.table2 import other_systems
 from softmask.paper.worth import worth
 from softmask.study.record import Record, read_json, read_record, write_json
 
@@ -49,6 +51,8 @@ def cells(sets: Sequence[str] = (), systems: Sequence[str] = (), quick: bool = F
     SMG-JK, to compare with, is that of Table 1: the same study in the same folder.
     """
     recipe, systems = _recipe(), [system.lower() for system in systems]
+    if molecular := [system for system in systems if system in other_systems().values()]:
+        raise SettingError(f"{molecular[0]} is of another table: softmask reproduce table2 --model {molecular[0]}")
     found: list[Cell] = []
     for part in recipe["parts"]:
         for name in part["sets"]:

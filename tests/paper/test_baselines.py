@@ -101,6 +101,8 @@ def test_some_of_it():
     assert [c.variant for c in cells(["MUTAG"], ["GIN", "wl"])] == ["gin", "wl"]
     with pytest.raises(SettingError, match="no set 'CORA'"):
         cells(["CORA"])
+    with pytest.raises(SettingError, match="another table: softmask reproduce table2 --model mpnn"):
+        cells(systems=["MPNN"])
     with pytest.raises(SettingError, match=r"no system 'gni'; did you mean gin\?"):
         cells(systems=["gni"])
     with pytest.raises(SettingError, match="none of these systems on COLLAB; ppgn is there on MUTAG, PROTEINS"):
