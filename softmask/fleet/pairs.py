@@ -56,9 +56,11 @@ def works_on_pairs(model: Module) -> bool:
     return "pair_blocks" in signature(model.forward).parameters
 
 
-def sees_space(model: Module) -> bool:
-    """Whether a model wants to know where nodes are, as ``pos``; it then works on all pairs of a graph's nodes, too."""
-    return "pos" in signature(model.forward).parameters
+def holds_pairs(model: Module) -> bool:
+    """Whether a model has vectors for all pairs of nodes of a graph: one that wants blocks, or to know where nodes are,
+    as ``pos``.
+    """
+    return works_on_pairs(model) or "pos" in signature(model.forward).parameters
 
 
 def places_in(model: Module) -> int:

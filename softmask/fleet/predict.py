@@ -10,7 +10,7 @@ from torch.nn import Module
 from softmask.data.atoms import Atoms
 from softmask.data.store import GraphStore
 from softmask.fleet.edges import StoreEdges
-from softmask.fleet.pairs import sees_space, works_on_pairs
+from softmask.fleet.pairs import holds_pairs
 from softmask.nn import Committee, GeometricSoftMaskGNN, SoftMaskGNN
 from softmask.ops import Neighbours, as_segments
 
@@ -45,7 +45,7 @@ def predict(
     model.eval()
     outs: list[Tensor] = []
     masks: list[list[Tensor]] = []
-    for first, last in runs(store, device, sees_space(model) or works_on_pairs(model)):
+    for first, last in runs(store, device, holds_pairs(model)):
         neighbours, batch, nodes = consecutive(store, first, last)
         graph: Tensor | Neighbours = neighbours
         given: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from softmask.fleet.batches import blocks_of, plan
 from softmask.fleet.check import check
 from softmask.fleet.fleet import Fleet, OnEpoch
 from softmask.fleet.history import History, Trouble
-from softmask.fleet.pairs import places_in, sees_space, works_on_pairs
+from softmask.fleet.pairs import holds_pairs, places_in
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.replica import Replica
 from softmask.fleet.snapshot import Snapshot
@@ -86,7 +86,7 @@ def train_in_waves(
     wave = min(int((_SHARE * memory - shared) // (committee * each)) * committee, len(replicas))
     if wave < 1:
         mend = "use smaller batches or hidden vectors"
-        if works_on_pairs(model) or sees_space(model):
+        if holds_pairs(model):
             mend = (
                 "it has vectors for all pairs of nodes of a graph, of which the largest graph has "
                 f"{int(store.sizes.max())}: leave out the largest graphs, {mend}, or take another model"
@@ -176,7 +176,7 @@ def memory_needs(
         wide = 4 * sum(p.size(0) if p.dim() else 1 for p in model.parameters())
     batch = nodes * wide * compute.itemsize
     held: Callable[[int, int], int] | None = getattr(model, "numbers_held", None)
-    if held is not None and (works_on_pairs(model) or sees_space(model)):
+    if held is not None and holds_pairs(model):
         pairs = num_pairs(blocks_of([planned], store.sizes, places_in(model)))
         batch = held(pairs, planned.slots) * compute.itemsize
     elif held is not None:
