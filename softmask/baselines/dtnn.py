@@ -7,9 +7,8 @@ from torch import Tensor
 from torch_geometric.nn.dense.linear import Linear
 
 from softmask.baselines.entry import Inputs
-from softmask.baselines.in_space import distances, in_blocks
+from softmask.baselines.in_space import NetworkInSpace, distances
 from softmask.nn.embed import embed
-from softmask.ops import Neighbours, Segments
 from softmask.ops.pair_blocks import Blocks, PairBlocks, split_nodes
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Interaction(torch.nn.Module):
         return c + torch.cat(sums)
 
 
-class DTNN(torch.nn.Module):
+class DTNN(NetworkInSpace):
     r"""Deep tensor neural network: atoms refine their vectors by those of all others and by the distances to them, a
     perceptron makes a number from -1 to 1 of each, and the sum over a molecule is mapped to its output. Bonds it does
     not see.
@@ -70,8 +69,7 @@ class DTNN(torch.nn.Module):
         out_hidden: width of the perceptron.
 
     Shapes:
-        - **pos:** ``[nodes, 3]``, in Angstrom, or a :class:`~softmask.ops.pair_blocks.PairBlocks`
-        - all others as for :class:`softmask.nn.GAT`
+        - as for :class:`~softmask.baselines.in_space.NetworkInSpace`
     """
 
     # What a fleet that computes in half precision leaves in float32.
@@ -98,17 +96,8 @@ class DTNN(torch.nn.Module):
         self.head = torch.nn.Sequential(Linear(d, out_hidden), tanh, Linear(out_hidden, out_channels), tanh)
         self.lin_out = Linear(out_channels, out_channels)
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor | Neighbours,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        pos: Tensor | PairBlocks | None = None,
-        edge_kind: Tensor | None = None,
-    ) -> Tensor:
+    def of_pairs(self, x: Tensor, real: Tensor, pairs: PairBlocks) -> Tensor:
         """"""  # noqa: D419
-        x, real, pairs = in_blocks(x, edge_index, batch, batch_size, pos, edge_kind)
         c = embed(x, self.lin_in)
         apart = distances(pairs, real)
         gaussians = [self._gaussians(distance).to(c.dtype) for distance, _ in apart]

@@ -1,4 +1,4 @@
-"""What networks of all pairs of atoms start from: nodes in blocks, and how far apart they are."""
+"""What networks of all pairs of atoms start from: atoms in blocks, and how far apart they are."""
 
 import torch
 from torch import Tensor
@@ -8,33 +8,39 @@ from softmask.ops import Neighbours, Segments, as_segments
 from softmask.ops.pair_blocks import PairBlocks, as_pair_blocks, num_places, put, split_nodes
 
 
-def in_blocks(
-    x: Tensor,
-    edge_index: Tensor | Neighbours,
-    batch: Tensor | Segments | None,
-    batch_size: int | None,
-    pos: Tensor | PairBlocks | None,
-    edge_kind: Tensor | None,
-) -> tuple[Tensor, Tensor, PairBlocks]:
-    """The nodes' input, which places hold a node, and the pairs, from a fleet's form or from PyG's.
+class NetworkInSpace(torch.nn.Module):
+    """A network of molecules in space, from a fleet's form of a batch or from PyG's: what it does with all pairs of
+    atoms is :meth:`of_pairs`.
 
-    Args:
-        x: node features or tokens.
-        edge_index: the bonds.
-        batch: the graph of each node.
-        batch_size: number of graphs.
-        pos: positions ``[nodes, 3]``; or blocks of them, in whose order the nodes then stand.
-        edge_kind: ``[edges]``, the kinds of the bonds, from 1 on; all 1 if not given.
+    Shapes:
+        - **pos:** ``[nodes, 3]``, in Angstrom; or blocks of positions, in whose order the nodes then stand
+        - **edge_kind:** ``[edges]``, the kinds of the bonds, from 1 on; all 1 if not given
+        - all others as for :class:`softmask.nn.GAT`
     """
-    batch, graphs = as_batch(batch, batch_size, x)
-    graph = as_segments(batch).graph
-    if isinstance(pos, PairBlocks):
-        return x, graph >= 0, pos
-    if pos is None or not isinstance(edge_index, Tensor):
-        raise ValueError("this model needs pos, beside an edge_index of shape [2, edges]")
-    pairs, at = as_pair_blocks(pos, graph, graphs, edge_index, edge_kind)
-    places = num_places(pairs.blocks)
-    return put(x, at, places), put(graph >= 0, at, places), pairs
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor | Neighbours,
+        batch: Tensor | Segments | None = None,
+        batch_size: int | None = None,
+        pos: Tensor | PairBlocks | None = None,
+        edge_kind: Tensor | None = None,
+    ) -> Tensor:
+        """"""  # noqa: D419
+        batch, graphs = as_batch(batch, batch_size, x)
+        graph = as_segments(batch).graph
+        if isinstance(pos, PairBlocks):
+            return self.of_pairs(x, graph >= 0, pos)
+        if pos is None or not isinstance(edge_index, Tensor):
+            raise ValueError("this model needs pos, beside an edge_index of shape [2, edges]")
+        pairs, at = as_pair_blocks(pos, graph, graphs, edge_index, edge_kind)
+        places = num_places(pairs.blocks)
+        return self.of_pairs(put(x, at, places), put(graph >= 0, at, places), pairs)
+
+    def of_pairs(self, x: Tensor, real: Tensor, pairs: PairBlocks) -> Tensor:
+        """The outputs, of the input of all places, which of them hold an atom, and the pairs."""
+        raise NotImplementedError
 
 
 def distances(pairs: PairBlocks, real: Tensor) -> list[tuple[Tensor, Tensor]]:

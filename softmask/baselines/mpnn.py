@@ -10,10 +10,9 @@ from torch.nn import GRUCell, LSTMCell
 from torch_geometric.nn.dense.linear import Linear
 
 from softmask.baselines.entry import Inputs
-from softmask.baselines.in_space import distances, in_blocks
+from softmask.baselines.in_space import NetworkInSpace, distances
 from softmask.data.bonds import BOND_KINDS
 from softmask.nn.embed import embed
-from softmask.ops import Neighbours, Segments
 from softmask.ops.pair_blocks import Blocks, PairBlocks, split_nodes, split_pairs
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def _lstm(cell: LSTMCell, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tens
     return o.sigmoid() * c.tanh(), c
 
 
-class MPNN(torch.nn.Module):
+class MPNN(NetworkInSpace):
     r"""Message passing neural network on molecules in space: every atom gathers messages from all others, a gated unit
     updates it, the same in every pass; set2set and a perceptron make the output.
 
@@ -137,7 +136,7 @@ class MPNN(torch.nn.Module):
         steps: of the readout.
 
     Shapes:
-        - as for :class:`softmask.baselines.dtnn.DTNN`
+        - as for :class:`~softmask.baselines.in_space.NetworkInSpace`
     """
 
     # What a fleet that computes in half precision leaves in float32.
@@ -161,17 +160,8 @@ class MPNN(torch.nn.Module):
         self.readout = Set2Set(d, steps)
         self.head = torch.nn.Sequential(Linear(2 * d, d), torch.nn.ReLU(), Linear(d, out_channels))
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor | Neighbours,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        pos: Tensor | PairBlocks | None = None,
-        edge_kind: Tensor | None = None,
-    ) -> Tensor:
+    def of_pairs(self, x: Tensor, real: Tensor, pairs: PairBlocks) -> Tensor:
         """"""  # noqa: D419
-        x, real, pairs = in_blocks(x, edge_index, batch, batch_size, pos, edge_kind)
         h = embed(x, self.lin_in).relu()
         apart = distances(pairs, real)
         edges = self.messages.edges(pairs, apart, h.dtype)

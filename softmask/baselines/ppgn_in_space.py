@@ -4,20 +4,19 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import Linear, Module, ReLU, Sequential
+from torch.nn import Linear, ReLU, Sequential
 
 from softmask.baselines.entry import Inputs
-from softmask.baselines.in_space import distances, in_blocks
+from softmask.baselines.in_space import NetworkInSpace, distances
 from softmask.baselines.ppgn import BlockStack, beside_matrices, map_channels, on_diagonal, read_out
 from softmask.nn.embed import mapped
-from softmask.ops import Neighbours, Segments
 from softmask.ops.pair_blocks import PairBlocks, split_nodes, split_pairs
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
 
 
-class PPGNInSpace(Module):
+class PPGNInSpace(NetworkInSpace):
     r"""Provably powerful graph network of a molecule in space: a tensor ``[atoms, atoms, channels]`` of how far apart
     the atoms are, which of them are bonded, and by which kind of bond (one-hot), with the atoms' features on the
     diagonal. Only after the last block are the maxima over the diagonal and over the rest read out; they go through a
@@ -34,8 +33,7 @@ class PPGNInSpace(Module):
         head_channels: widths of the perceptron.
 
     Shapes:
-        - **pos:** ``[nodes, 3]``, in Angstrom, or a :class:`~softmask.ops.pair_blocks.PairBlocks`
-        - all others as for :class:`softmask.nn.GAT`
+        - as for :class:`~softmask.baselines.in_space.NetworkInSpace`
     """
 
     # What a fleet that computes in half precision leaves in float32.
@@ -59,17 +57,8 @@ class PPGNInSpace(Module):
             *(Linear(2 * hidden_channels, wide), ReLU(), Linear(wide, narrow), ReLU(), Linear(narrow, out_channels))
         )
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Tensor | Neighbours,
-        batch: Tensor | Segments | None = None,
-        batch_size: int | None = None,
-        pos: Tensor | PairBlocks | None = None,
-        edge_kind: Tensor | None = None,
-    ) -> Tensor:
+    def of_pairs(self, x: Tensor, real: Tensor, pairs: PairBlocks) -> Tensor:
         """"""  # noqa: D419
-        x, real, pairs = in_blocks(x, edge_index, batch, batch_size, pos, edge_kind)
         weight, bias = self.blocks.first()
         far, bonded, kinds, own = weight.split([1, 1, self.num_kinds, self.in_channels], dim=1)
         # A bond is in two channels: that of all bonds, and that of its kind.
