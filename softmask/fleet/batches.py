@@ -161,12 +161,14 @@ def assemble(
     quotient: Quotient | None = None,
     pairs: StorePairs | None = None,
     layout: Layout | None = None,
+    on_pairs: bool = False,
 ) -> Batch:
     """Builds one batch of every replica from graph ids ``[replicas, slots]``, padded to `nodes` nodes.
 
     `bitmaps` are those of the store (:func:`softmask.ops.bitmaps.bitmaps`), if it has any; `hubs` is False if no node
     has many neighbours; `edges` is what the edges carry; `quotient` is what the store is the store of, if it is one;
     `pairs` is where its nodes are, and `layout` the places of the slots: otherwise the graphs stand end to end.
+    `on_pairs` is whether the model wants to know the blocks of these.
     """
     there = graphs >= 0
     ids = graphs.clamp(min=0)
@@ -213,4 +215,5 @@ def assemble(
     if pairs is not None:
         assert layout is not None
         blocks = pairs.batch(ids, size, node, layout)
-    return Batch(x[node], neighbours, segments, graphs, table, blocks)
+    # Made at once: torch 2.11 cannot compile a named tuple that is made of another.
+    return Batch(x[node], neighbours, segments, graphs, table, blocks, layout.blocks if layout and on_pairs else None)

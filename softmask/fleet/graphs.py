@@ -131,8 +131,7 @@ class Graphs:
         if self.levels is not None:
             return self.levels.kept_batch(graphs) if again else self.levels.batch(graphs)
         known = (self.bitmaps, self.hubs, self.edges, self.quotient, self.pairs)
-        made = assemble(self.store, self.x, graphs, nodes, *known, layout)
-        return made if layout is None or not self.on_pairs else made._replace(pair_blocks=layout.blocks)
+        return assemble(self.store, self.x, graphs, nodes, *known, layout, self.on_pairs)
 
 
 def _sums_only(model: Module) -> bool:

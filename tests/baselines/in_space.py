@@ -138,6 +138,8 @@ def assert_it_compiles_whole(make):
     trained.begin()
     (crew,) = trained.crews
     prepared = trained._prepare(crew)
+    again = torch.compile(trained._prepare, backend="aot_eager", fullgraph=True, dynamic=False)(crew)
+    torch.testing.assert_close(again[0].pairs.pos, prepared[0].pairs.pos, **EXACT)
     plain = trained._loss(crew, *prepared)[0]
     torch._dynamo.reset()
     compiled = torch.compile(trained._loss, backend="aot_eager", fullgraph=True, dynamic=False)(crew, *prepared)[0]

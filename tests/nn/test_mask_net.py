@@ -69,7 +69,7 @@ def test_no_mask_is_a_mask_of_1():
     torch.testing.assert_close(net(X, EDGES), net(X, EDGES, torch.ones(4, 1)))
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:Sparse invariant checks are")
 def test_forms_of_edge_index():
     net = MaskNet(3, 5)
     expected = net(X, EDGES)
