@@ -6,7 +6,7 @@ A request to terminate, as queues and `timeout` send it before they kill, ends a
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
@@ -33,8 +33,10 @@ def stop_on_interrupt() -> Iterator[Stop]:
     def ask(signum: int, frame: Any) -> None:
         stop.asked = True
         restore()
-        # An epoch may take minutes. Not print: it may be what was interrupted.
-        os.write(2, b"stopping where nothing is lost, after this epoch at the latest; once more stops at once\n")
+        # An epoch may take minutes. Not print: it may be what was interrupted. Nobody may listen any more, and an error
+        # here would end the training in the middle.
+        with suppress(OSError):
+            os.write(2, b"stopping where nothing is lost, after this epoch at the latest; once more stops at once\n")
 
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
 

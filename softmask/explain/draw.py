@@ -301,13 +301,13 @@ def _panels(
                 **{"edgecolors": colour, "linewidths": np.array(width) * min(1.0, diameter / 6)},
             )
             marks.set_gid(f"layer-{k + 1}-nodes" + (f"-{s}" if marking.legend else ""))
-        if len(few):
-            larger = ax.scatter(
-                *(place[few, 0], place[few, 1], _SEEN**2),
-                **{"c": table[few, k], "cmap": COLOURS, "vmin": 0.0, "vmax": 1.0, "zorder": 3, "linewidths": 1.2},
-                edgecolors=[OUTLINES[r % len(OUTLINES)][0] for r in role[few]],
-            )
-            larger.set_gid(f"layer-{k + 1}-larger")
+            if len(over := few[shape[few] == s]):
+                larger = ax.scatter(
+                    *(place[over, 0], place[over, 1], _SEEN**2),
+                    **{"c": table[over, k], "cmap": COLOURS, "vmin": 0.0, "vmax": 1.0, "zorder": 3, "linewidths": 1.2},
+                    **{"edgecolors": [OUTLINES[r % len(OUTLINES)][0] for r in role[over]], "marker": SHAPES[s]},
+                )
+                larger.set_gid(f"layer-{k + 1}-larger" + (f"-{s}" if marking.legend else ""))
         for v, label in enumerate(marking.letters or ()):
             letters = ax.text(*place[v], label, ha="center", va="center_baseline", parse_math=False, zorder=3)
             # White from where the colour is so deep that black is harder to read.

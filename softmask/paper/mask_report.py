@@ -52,6 +52,7 @@ def agreement(record: dict[str, Any]) -> str:
     quick = " (quick form)" if record["quick"] else ""
     parts = [_met(own, "what the paper says of this set")] if own else []
     parts.append(_met(common, "what it says of all sets"))
+    parts[1:] = [part[0].upper() + part[1:] for part in parts[1:]]
     between = [layer["mean"] for layer in record["agreement"]]
     said = (
         f"Between the masks of two seeds the rank correlation is {', '.join(map(_number, between))} by layer, where 1 "
@@ -59,7 +60,7 @@ def agreement(record: dict[str, Any]) -> str:
     )
     if all(mean is not None and mean < _ALIKE for mean in between):
         said += ": which nodes a layer lets through depends on the seed"
-    return f"- {record['set']}{quick}: {'. '.join(part[0].upper() + part[1:] for part in parts)}. {said}."
+    return f"- {record['set']}{quick}: {'. '.join(parts)}. {said}."
 
 
 def in_short(records: Sequence[dict[str, Any]]) -> str:

@@ -297,6 +297,20 @@ def test_a_request_to_terminate_ends_a_training_between_epochs():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_a_request_to_stop_is_heeded_where_nobody_listens():
+    """A reader of the standard error may be gone, as behind a pipe; that must not end the training in the middle."""
+    code = (
+        "import os, signal\n"
+        "from softmask.cli.interrupt import stop_on_interrupt\n"
+        "with stop_on_interrupt() as stop:\n"
+        "    os.close(2)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('asked' if stop.asked else 'not asked')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "asked\n"
+
+
 @pytest.mark.parametrize("more", [False, True])
 def test_nothing_more_is_begun_after_a_request_that_came_in_the_last_epoch(more, tmp_path, capsys):
     from typer import Exit

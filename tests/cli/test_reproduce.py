@@ -30,7 +30,7 @@ def test_a_machine_that_cannot_draw_trains_and_another_draws(sets, run, small, t
         code, out, err = run(*command)
     assert code == 2
     assert "pip install 'softmask[draw]'" in err
-    assert "- PROTEINS (quick form): Of 2 rules" in out
+    assert "- PROTEINS (quick form): of 2 rules" in out
     assert {path.name for path in place.iterdir()} == {"masks-PROTEINS.json", "masks.md"}
     before = (place / "masks-PROTEINS.json").read_bytes()
     code, out, err = run(*command)

@@ -220,6 +220,19 @@ def test_where_marks_are_tiny_the_hub_is_larger(leaves, larger, tmp_path):
         assert across[1] > 1.5 * across[0]
 
 
+def test_larger_marks_keep_their_shape(tmp_path):
+    """The label of the hub is told by its shape, which must not vanish under a disc."""
+    n = 300
+    edges = torch.tensor([[0] * (n - 1), range(1, n)])
+    data = Data(edge_index=edges, num_nodes=n, node_role=torch.eye(n).long()[0])
+    labels = ["hub"] + ["leaf"] * (n - 1)
+    path = draw_masks(data, torch.rand(n, 1), tmp_path / "a.svg", roles=["node", "hub"], labels=labels)
+    groups = {g.get("id"): g for g in ET.parse(path).iter(f"{SVG}g")}
+    assert "layer-1-larger-1" in groups
+    corners = [groups[f"layer-1-{name}-1"].find(f".//{SVG}path").get("d").count("L") for name in ("nodes", "larger")]
+    assert corners == [3, 3], "squares, as leaves are discs"
+
+
 def _marks(tree, layer):
     """The places of a layer's marks, and their diameter without the outline."""
     nodes = {g.get("id"): g for g in tree.iter(f"{SVG}g")}[f"layer-{layer}-nodes"]

@@ -397,7 +397,7 @@ def test_the_summary_tells_all_seeds_from_some_and_none(record):
     spread = [[0.3, 0.2, 0.1], [0.3, 0.2, 0.1], [0.01, 0.2, 0.1]]
     made = _with(record, within=spread, closed=[[0.9] * 3] * 3, risers=[[0.0, 0.1, 0.1]] * 3)
     assert (
-        "- NCI1 (quick form): Of 2 rules for what the paper says of this set, all our models meet none, some meet 1 "
+        "- NCI1 (quick form): of 2 rules for what the paper says of this set, all our models meet none, some meet 1 "
         "(with different weights: 2 of 3 seeds), none meets 1 (most nodes take part). Of 3 rules for what it says of "
         "all sets, all our models meet 2 (masks differ; low becomes high), some meet 1 (less so with depth: 2 of 3 "
         "seeds). Between the masks of two seeds the rank correlation is "
