@@ -14,9 +14,6 @@ try:
 except ImportError:  # without triton the plain implementation serves CUDA too
     triton_attention = None  # type: ignore[assignment]
 
-# Entries of one tensor [edges, heads, channels] that the plain implementation forms at a time: 2 MiB of float64.
-_ENTRIES = 2**18
-
 
 def attention_sum(
     x: Tensor, source: Tensor, target: Tensor, neighbours: Neighbours, slope: float = 0.2, itself: bool = False
@@ -124,7 +121,7 @@ def _plain(
     col, offset, _ = neighbours.listed()
     degree, row = _rows(col, offset)
     times = _times(neighbours, wide)
-    score = F.leaky_relu(source[col] + target[row], slope)
+    score = F.leaky_relu(_take(source, col) + _take(target, row), slope)
     own = F.leaky_relu(source + target, slope)
     top = (
         torch.segment_reduce(score, "max", lengths=degree, unsafe=True)
@@ -133,14 +130,14 @@ def _plain(
     )
     if itself:
         top = torch.maximum(top, own)
-    weight = (score - top[row]).exp() * times
+    weight = (score - _take(top, row)).exp() * times
     total = _segment_sum(weight, degree)
     if itself:
         own = (own - top).exp()
         total = total + own
     full = total != 0
     total = torch.where(full, total, 1)
-    out = _weighted_sum(x, col, offset, weight / total[row])
+    out = _weighted_sum(x, col, offset, weight / _take(total, row))
     if itself:
         out += (own / total).unsqueeze(-1) * x
     return out.to(dtype), torch.where(full, top + total.log(), 0)
@@ -167,22 +164,22 @@ def _plain_backward(
     grad, x, source, target = (t.to(wide) for t in (grad, x, source, target))
     col, offset, _ = neighbours.listed()
     degree, row = _rows(col, offset)
-    weight, steepness = _weights(source[col] + target[row], log_total[row], slope)
+    weight, steepness = _weights(_take(source, col) + _take(target, row), _take(log_total, row), slope)
     weight = weight * _times(neighbours, wide)
-    product = weight * _edge_products(grad, row, x, col)
+    product = weight * _edge_products(grad, x, col, row, offset)
     delta = _segment_sum(product, degree)
     if itself:
         own, own_steepness = _weights(source + target, log_total, slope)
         own_product = own * (grad * x).sum(dim=-1)
         delta = delta + own_product
-    change = (product - weight * delta[row]) * steepness
+    change = (product - weight * _take(delta, row)) * steepness
     grad_target = _segment_sum(change, degree)
     grad_source = torch.zeros_like(grad_target).scatter_add_(0, col.unsqueeze(1).expand_as(change), change)
     # Weights in the order of the sources' rows, so that this is a sum over rows, too.
     turned = neighbours.transpose()
     back, back_offset, _ = turned.listed()
     _, back_row = _rows(back, back_offset)
-    weight, _ = _weights(source[back_row] + target[back], log_total[back], slope)
+    weight, _ = _weights(_take(source, back_row) + _take(target, back), _take(log_total, back), slope)
     grad_x = _weighted_sum(grad, back, back_offset, weight * _times(turned, wide))
     if itself:
         own_change = (own_product - own * delta) * own_steepness
@@ -225,11 +222,20 @@ def _weighted_sum(x: Tensor, col: Tensor, offset: Tensor, weight: Tensor) -> Ten
     return torch.stack(heads, dim=1)
 
 
-def _edge_products(a: Tensor, a_row: Tensor, b: Tensor, b_row: Tensor) -> Tensor:
-    """The inner products of rows of a and b in every head, ``[edges, heads]``, some edges at a time."""
-    step = max(_ENTRIES // max(a[:1].numel(), 1), 1)
-    parts = [(a[r] * b[c]).sum(dim=-1) for r, c in zip(a_row.split(step), b_row.split(step))]
-    return torch.cat(parts)
+def _edge_products(a: Tensor, b: Tensor, col: Tensor, row: Tensor, offset: Tensor) -> Tensor:
+    """For each neighbour in a list the inner product of its row of b with its list's row of a, in every head,
+    ``[edges, heads]``, without forming these rows.
+    """
+    if col.numel() == 0 or a.numel() == 0:
+        return a.new_zeros(col.numel(), a.size(1))
+    # That is the gradient of the weights of embedding_bag, whose sums `_weighted_sum` takes.
+    products = torch.ops.aten._embedding_bag_per_sample_weights_backward
+    return torch.stack([products(a[:, h], b[:, h], col, offset, row, 0) for h in range(a.size(1))], dim=1)
+
+
+def _take(rows: Tensor, index: Tensor) -> Tensor:
+    """As ``rows[index]``, many times as fast on a CPU."""
+    return rows.contiguous().index_select(0, index)
 
 
 @_attention_sum.register_kernel("cuda")
