@@ -15,6 +15,7 @@ from softmask.nn.readout import as_batch
 from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_max, graph_sum, neighbour_sum
 from softmask.ops.blocks import Blocks, as_blocks, num_blocks
 from softmask.ops.graph_sum import graph_rows
+from softmask.ops.largest_of import largest_of
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
@@ -260,7 +261,7 @@ def missed(decoded: Tensor, counts: Tensor) -> Tensor:
     """
     occurs = counts > 0
     square = (decoded - counts / counts.amax(dim=1, keepdim=True).clamp(min=1)).square()
-    return (square * occurs).amax(dim=1) + (square * ~occurs).amax(dim=1)
+    return largest_of(square * occurs, dim=1) + largest_of(square * ~occurs, dim=1)
 
 
 def _linear(in_channels: int, out_channels: int) -> Linear:

@@ -18,6 +18,7 @@ from softmask.nn.embed import embed
 from softmask.nn.readout import as_batch
 from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, graph_max, graph_sum, neighbour_sum
 from softmask.ops.blocks import as_blocks, num_blocks
+from softmask.ops.largest_of import largest_of
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
@@ -153,11 +154,11 @@ class DiffPool(Module):
         for level in range(1, len(self.clusters)):
             z, s = self._assigned(level, x.flatten(0, 1), _mean_over(adj), _rows_of(there, adj))
             z, s = z.unflatten(0, (graphs, -1)), s.unflatten(0, (graphs, -1))
-            read.append(z.amax(dim=1))
+            read.append(largest_of(z, dim=1))
             extra = extra + _losses((adj - s @ s.mT).square().sum(), s, there.sum(), adj.size(1))
             x, adj = (s.mT @ z.to(s.dtype)).to(z.dtype), s.mT @ adj @ s
         h = self.last(x.flatten(0, 1), _mean_over(adj), _rows_of(there, adj))
-        read.append(h.unflatten(0, (graphs, -1)).amax(dim=1))
+        read.append(largest_of(h.unflatten(0, (graphs, -1)), dim=1))
         out = self.lins[1](self.lins[0](torch.cat(read, dim=-1).to(one.dtype)).relu())
         return (out, extra) if self.training else out
 

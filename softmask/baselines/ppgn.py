@@ -11,14 +11,14 @@ from softmask.baselines.entry import Inputs
 from softmask.nn.embed import mapped
 from softmask.nn.readout import as_batch
 from softmask.ops import Neighbours, Segments, as_neighbours, as_segments, neighbour_sum
+from softmask.ops.largest_of import largest_of
 from softmask.ops.pair_blocks import Blocks, num_places, one_block, put, split_nodes
 
 if TYPE_CHECKING:
     from softmask.study.settings import Settings
 
-# Vectors of each pair that a block keeps for its gradient, one that its maxima keep, and those of a step that come and
-# go beside them; measured.
-_KEPT, _READ, _BESIDE = 6, 1, 6
+# Vectors of each pair that a block keeps for its gradient, and those of a step that come and go beside them; measured.
+_KEPT, _BESIDE = 6, 6
 
 
 class Block(Module):
@@ -97,11 +97,9 @@ class BlockStack(ModuleList):
             hidden.append(block(map_channels(hidden[-1], *block.first()) if hidden else z, real))
         return hidden
 
-    def numbers_held(self, pairs: int, read: int) -> int:
-        """About how many numbers a step of training holds for so many pairs of places, if so many blocks are read
-        out.
-        """
-        return pairs * self.hidden_channels * (_KEPT * len(self) + _READ * read + _BESIDE)
+    def numbers_held(self, pairs: int) -> int:
+        """About how many numbers a step of training holds for so many pairs of places."""
+        return pairs * self.hidden_channels * (_KEPT * len(self) + _BESIDE)
 
 
 def map_channels(h: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -194,7 +192,7 @@ class PPGN(Module):
 
     def numbers_held(self, pairs: int, graphs: int) -> int:
         """About how many numbers a step of training holds for a batch with so many pairs of places."""
-        return self.blocks.numbers_held(pairs, read=len(self.blocks))
+        return self.blocks.numbers_held(pairs)
 
 
 def _linear(m: Sequential, layer: int) -> Linear:
@@ -225,7 +223,7 @@ def _largest(h: Tensor, where: Tensor) -> Tensor:
         h: ``[channels, graphs, entries]``.
         where: ``[graphs, entries]``, which of them.
     """
-    most = h.masked_fill(~where, -torch.inf).amax(dim=-1)
+    most = largest_of(h.masked_fill(~where, -torch.inf), dim=-1)
     return torch.where(where.any(dim=-1), most, 0)
 
 

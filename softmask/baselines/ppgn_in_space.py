@@ -78,7 +78,7 @@ class PPGNInSpace(NetworkInSpace):
 
     def numbers_held(self, pairs: int, graphs: int) -> int:
         """About how many numbers a step of training holds for a batch with so many pairs of places."""
-        return self.blocks.numbers_held(pairs, read=1) + pairs * (1 + self.num_kinds)
+        return self.blocks.numbers_held(pairs) + pairs * (1 + self.num_kinds)
 
 
 def build_ppgn_in_space(inputs: Inputs, settings: "Settings") -> PPGNInSpace:
