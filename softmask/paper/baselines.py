@@ -99,9 +99,6 @@ def gather(out: Path) -> dict[tuple[str, str], Record | str]:
     # Those whose runs begin with seed 0, as those of the baselines do; the protocols may have a study each.
     for path in sorted((out / "table1").glob(f"*/{smg}/*-seed0-*/result.json")):
         record = read_record(path.parent)
-        before = record.question["data_hash"]
-        now = _recipe()["same_graphs"].get(before, before)
-        record = replace(record, question=record.question | {"data_hash": now})
         first = table.setdefault((record.question["data"], smg), record)
         assert isinstance(first, Record)
         assert first.result is not None
