@@ -19,6 +19,7 @@ from softmask.paper.table1 import cells as table1_cells
 from softmask.paper.table2 import other_systems
 from softmask.paper.worth import worth
 from softmask.study.record import Record, read_json, read_record, write_json
+from softmask.study.report.wording import diverged
 
 _ERRORS = (
     "A standard error is that of our mean over ten folds: a third of the deviation behind ± (the root of nine), as if "
@@ -168,7 +169,7 @@ def _row(name: str, system: str, record: Record) -> tuple[str, list[str]]:
     runs = str(record.question.get("runs", len(record.splits)))
     cells_ = [name, title(system), ways, runs, *(_percent(figures.get(f)) for f in ("paper", "fair")), shown]
     line = f"| {' | '.join(cells_)} |"
-    if quoted is None or "paper" not in figures:
+    if quoted is None or "paper" not in figures or figures["paper"].get("diverged"):
         return line, []
     ours = 100 * np.array(figures["paper"]["scores"])
     error = ours.std(axis=1, ddof=1).mean() / np.sqrt(ours.shape[1])
@@ -208,4 +209,9 @@ def _quoted(name: str, system: str) -> tuple[float, float | None] | None:
 def _percent(figure: dict[str, Any] | None) -> str:
     if figure is None:
         return ""
-    return f"{100 * figure['mean']:.1f}" + ("" if figure["std"] is None else f" ± {100 * figure['std']:.1f}")
+    if lost := diverged(figure):
+        lost = f"diverged in {lost}"
+        if figure["mean"] == 0:
+            return lost
+    shown = f"{100 * figure['mean']:.1f}" + ("" if figure["std"] is None else f" ± {100 * figure['std']:.1f}")
+    return ", ".join(filter(None, (shown, lost)))

@@ -119,7 +119,7 @@ def test_the_quick_form_on_mutag(real_set, tmp_path):
     assert "Not run yet" not in text
 
 
-def _made_up(folder, system, scores, runs=1):
+def _made_up(folder, system, scores, runs=1, **more):
     place = folder / "baselines" / "MUTAG" / system
     if system == "smg-jk":
         place = folder / "table1" / "MUTAG" / system / "both-seed0-runs1"
@@ -137,6 +137,7 @@ def _made_up(folder, system, scores, runs=1):
         "mean": mean,
         "std": 0.05,
         "label": "epoch chosen on the test folds",
+        **more,
     }
     result = {"figures": {"paper": figure, "fair": figure}, "ways": ["fleet"]}
     (place / "result.json").write_text(json.dumps(result))
@@ -160,6 +161,16 @@ def test_what_differs_and_what_is_refused_is_said(tmp_path):
     assert "| MUTAG | GIN | fair | 88.4 | 89.4 | -1.0 |" in text
     assert re.search(r"## Not run yet\n\n- MUTAG: GIN-ε, GCN, ", text)
     assert "- COLLAB: SMG-JK, GIN, GAT" in text
+
+
+def test_what_diverged_has_no_figure(tmp_path):
+    _made_up(tmp_path, "gin", [0.0] * 10, diverged=10)
+    _made_up(tmp_path, "gk", [0.9] * 9 + [0.0], diverged=1)
+    text = markdown(tmp_path)
+    assert "| MUTAG | GIN | fleet | 1 | diverged in all 10 folds | diverged in all 10 folds | 89.4 |" in text
+    assert "| MUTAG | GK | fleet | 1 | 81.0 ± 5.0, diverged in 1 of 10 folds |" in text
+    assert "- GIN on MUTAG:" not in text
+    assert "- GK on MUTAG:" not in text
 
 
 def test_one_run_is_paired_with_the_first_of_several(tmp_path):
