@@ -190,25 +190,20 @@ def _fleet(
     begin = perf_counter()
     fleet = make_fleet(store, features, replicas, settings, device, precision)
     built = perf_counter() - begin
-    steps = fleet.train_plan.steps
-
-    def train() -> None:
-        fleet.begin()
-        for _ in range(steps):
-            fleet.step()
+    steps = len(fleet.order)
 
     def evaluate() -> None:
         for program in fleet.evaluations:
             program()
 
     def epoch() -> None:
-        train()
+        fleet.train_epoch()
         evaluate()
 
     with matmul_precision(fleet.tf32):
         first = once(epoch, device)
         whole = timed(epoch, device, seconds / 2)
-        training = timed(train, device, seconds / 4)
+        training = timed(fleet.train_epoch, device, seconds / 4)
         evaluation = timed(evaluate, device, seconds / 4)
     step_ms = 1e3 * training.median / steps
     sizes = store.sizes.numpy()
@@ -225,8 +220,8 @@ def _fleet(
         "first_epoch_s": first,
         "nodes_computed": round(fleet.graphs.nodes_computed),
         # With levels every batch is as large as it is.
-        "padding": fleet.train_plan.padding if fleet.graphs.levels is None else 0.0,
-        "test_padding": fleet.parts["test"].plan.padding if fleet.graphs.levels is None else 0.0,
+        "padding": fleet.train_plans[0].padding if fleet.graphs.levels is None else 0.0,
+        "test_padding": fleet.parts["test"].plans[0].padding if fleet.graphs.levels is None else 0.0,
         "floor": least,
         "step_over_floor": step_ms / least["ms"],
         # Of the products alone; what else a step does is not counted as useful.

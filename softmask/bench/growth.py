@@ -139,7 +139,7 @@ def _step(
 
     def step() -> None:
         fleet.begin()
-        fleet.step()
+        fleet.steps[0]()
 
     with matmul_precision(fleet.tf32):
         first = once(step, device)
@@ -148,7 +148,7 @@ def _step(
         "ms_per_step": 1e3 * timing.median,
         "first_step_s": first,
         "peak_bytes": peak_bytes(device),
-        "padding": fleet.train_plan.padding,
+        "padding": fleet.train_plans[0].padding,
     }
 
 

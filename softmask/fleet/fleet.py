@@ -20,6 +20,7 @@ from softmask.errors import SettingError
 from softmask.fleet.adam import Adam
 from softmask.fleet.average import Average
 from softmask.fleet.batches import Batch, Plan, deal, plan, with_layout
+from softmask.fleet.by_size import classes_for, evenly
 from softmask.fleet.check import check, check_parts, check_tokens
 from softmask.fleet.committee import as_one
 from softmask.fleet.graphs import Graphs
@@ -90,10 +91,13 @@ class _Forward(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A part that is evaluated: its batches, and what the evaluation writes, ``[replicas]`` each."""
+    """A part that is evaluated: its batches by size class, how many graphs it has, and what the evaluation writes,
+    ``[replicas]`` each.
+    """
 
-    plan: Plan
-    graphs: Tensor
+    plans: Sequence[Plan]
+    graphs: Sequence[Tensor]
+    counts: Tensor
     loss: Tensor
     metric: Tensor
     mask: Tensor
@@ -141,7 +145,8 @@ class Fleet:
     number a graph, stands for `loss`; it gets the graphs of all replicas at once, and takes each by itself.
 
     A model of all pairs of nodes has an argument ``pair_blocks``. The graphs of a batch then stand in blocks of equally
-    many places (:data:`softmask.ops.pair_blocks.Blocks`), which it gets; a place without a node is padding.
+    many places (:data:`softmask.ops.pair_blocks.Blocks`), which it gets; a place without a node is padding. Where that
+    needs far fewer places, a batch has graphs of about one size (:func:`~softmask.fleet.by_size.size_classes`).
 
     Regression targets are scaled to mean 0 and deviation 1 of each replica's training part; :attr:`mean` and
     :attr:`std`, ``[replicas, outputs]`` in float64, undo that.
@@ -201,7 +206,7 @@ class Fleet:
         self._run_update = fuse(self._update)
         self._run_scores = fuse(self._scores)
         self._write_programs(batch_size)
-        self.graphs.use_levels(self.table[0, 0])
+        self.graphs.use_levels(self.tables[0][0, 0])
         if self.graphs.levels is None:
             together = len(replicas) if self.device.type == "cuda" else self._cached_replicas()
             self.crews = [
@@ -227,11 +232,14 @@ class Fleet:
 
     def _write_programs(self, batch_size: int) -> None:
         """Lays out the fixed tensors that the programs work on: everything a step reads or writes."""
-        (self.train_plan,) = self._plans([[r.train for r in self.replicas]], batch_size)
+        self.classes = classes_for(self.model, self.graphs.store.sizes, batch_size)
+        (self.train_plans,) = self._plans([[r.train for r in self.replicas]])
+        self.train_counts = torch.stack([made.counts for made in self.train_plans]).sum(dim=0)
+        self.order = evenly(self.classes, [made.steps for made in self.train_plans])
         self.epoch = torch.zeros((), device=self.device, dtype=torch.int64)
         self.lr = self._tensor([r.lr for r in self.replicas])
-        self.table = deal(self.train_plan)
-        self.cursor = torch.zeros(1, device=self.device, dtype=torch.int64)
+        self.tables = [deal(made) for made in self.train_plans]
+        self.cursor = torch.zeros(len(self.tables), device=self.device, dtype=torch.int64)
         self.train_loss = self._tensor([0.0] * len(self.replicas))
         self.train_metric = torch.zeros_like(self.train_loss)
         self.first_lr = self.lr.clone()
@@ -242,23 +250,29 @@ class Fleet:
         if self.average is not None:
             adam = (*adam, self.average.flat)
         counted = (self.cursor, self.train_loss, self.train_metric)
-        self.begin = Program(self._begin_epoch, (self.epoch, self.lr, self.table, *counted), self.device)
-        self.step = Program(self._step, (*adam, *counted), self.device)
+        # Programs run one after the other and keep nothing in between, so that those of all classes share memory.
+        several = self.device.type == "cuda" and len(self.classes) > 1
+        pool = torch.cuda.graph_pool_handle() if several else None
+        self.begin = Program(self._begin_epoch, (self.epoch, self.lr, *self.tables, *counted), self.device)
+        self.steps = [
+            Program(partial(self._step, k), (*adam, *counted), self.device, pool) for k in range(len(self.classes))
+        ]
         self.parts: dict[str, _Part] = {}
         self.evaluations: list[Program] = []
         names = list(dict.fromkeys(name for r in self.replicas for name in r.evaluate))
-        plans = self._plans([[r.evaluate.get(name, ()) for r in self.replicas] for name in names], batch_size)
-        for name, made in zip(names, plans):
+        parts = [[r.evaluate.get(name, ()) for r in self.replicas] for name in names]
+        for name, plans in zip(names, self._plans(parts)):
             written = [torch.zeros_like(self.train_loss) for _ in range(3)]
-            part = _Part(made, deal(made), *written)
+            counts = torch.stack([made.counts for made in plans]).sum(dim=0)
+            part = _Part(plans, [deal(made) for made in plans], counts, *written)
             self.parts[name] = part
-            self.evaluations.append(Program(partial(self._evaluate, part), written, self.device))
+            self.evaluations.append(Program(partial(self._evaluate, part), written, self.device, pool))
 
     def _averages(self) -> Average | None:
         """The means of the weights, where a replica wants them."""
         epochs = self._tensor([r.average for r in self.replicas])
-        batches = (self.table >= 0).any(dim=2).sum(dim=0)
-        return Average(self.stack.flat, epochs * batches) if bool(epochs.any()) else None
+        batches = torch.stack([(table >= 0).any(dim=2).sum(dim=0) for table in self.tables])
+        return Average(self.stack.flat, epochs * batches.sum(dim=0)) if bool(epochs.any()) else None
 
     @property
     def _used(self) -> Tensor:
@@ -280,20 +294,22 @@ class Fleet:
             self.stack.flat.copy_(own)
             self.stack.refresh()
 
-    def _plans(self, parts: Sequence[Sequence[np.ndarray | Sequence[int]]], batch_size: int) -> list[Plan]:
+    def _plans(self, parts: Sequence[Sequence[np.ndarray | Sequence[int]]]) -> list[tuple[Plan, ...]]:
+        """The batches of some parts of every replica, by size class."""
         sizes = self.graphs.store.sizes
-        made = [plan(part, sizes, batch_size) for part in parts]
-        if not made or not (self.graphs.on_pairs or self.graphs.pairs is not None):
-            return made
-        return with_layout(made, sizes, places_in(self.model))
+        by_class = []
+        for one in self.classes:
+            made = [plan([one.members(ids, sizes) for ids in part], sizes, one.batch_size) for part in parts]
+            placed = made and (self.graphs.on_pairs or self.graphs.pairs is not None)
+            by_class.append(with_layout(made, sizes, places_in(self.model)) if placed else made)
+        return list(zip(*by_class, strict=True))
 
     def _cached_replicas(self) -> int:
         """How many replicas compute together on a CPU: as many as keep one tensor of all of them in its caches."""
         model = self.model
         widest = max(max(p.shape, default=1) for p in model.parameters())
         wide = model.hidden_channels if isinstance(model, SoftMaskGNN | GAT | GeometricSoftMaskGNN) else widest
-        layout = self.train_plan.layout
-        rows = self.train_plan.nodes if layout is None else num_pairs(layout.blocks)
+        rows = max(p.nodes if p.layout is None else num_pairs(p.layout.blocks) for p in self.train_plans)
         width = self.stack.copy.itemsize
         return max(1, (_CACHE_HALF if width == 2 else _CACHE) // (width * rows * wide))
 
@@ -303,7 +319,7 @@ class Fleet:
         crew = self.crews[0]
         if self.graphs.levels is None:
             crew = _Crew(0, 1, self.stack.parameters(0, 1), self.stack.kept(0, 1))
-        graphs, nodes, layout = self.table[0, :1], self.train_plan.nodes, self.train_plan.layout
+        graphs, nodes, layout = self.tables[-1][0, :1], self.train_plans[-1].nodes, self.train_plans[-1].layout
         if layout is None:
             graphs = graphs[:, :1]
             nodes = max(int(self.graphs.store.sizes[graphs]), 1)
@@ -387,9 +403,7 @@ class Fleet:
             waited = self._waited(record[:done], patience)
         with matmul_precision(self.tf32):
             while done < epochs and not (stop or waited):
-                self.begin()
-                for _ in range(self.train_plan.steps):
-                    self.step()
+                self.train_epoch()
                 for evaluate in self.evaluations:
                     evaluate()
                 torch.stack(rows, out=record[done])
@@ -425,6 +439,12 @@ class Fleet:
             interrupted=stop and done < epochs,
         )
 
+    def train_epoch(self) -> None:
+        """Every training graph once."""
+        self.begin()
+        for k in self.order:
+            self.steps[k]()
+
     def _waited(self, record: Tensor, patience: tuple[str, int] | None) -> bool:
         """Whether no replica's metric of a part has improved in the last epochs."""
         if patience is None or patience[0] not in self.parts:
@@ -438,7 +458,9 @@ class Fleet:
     def _identity(self, epochs: int, keep: str) -> str:
         dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32, self.tf32_gradients)
         inputs, model = self.graphs.inputs, f"{self.adam.decoupled} {self.model!r}"
-        shape = (epochs, keep, self.train_plan.slots, [tuple(t.shape) for t in inputs], self.loss.__name__)
+        slots = [made.slots for made in self.train_plans]
+        dealt = slots if len(slots) > 1 else slots[0]
+        shape = (epochs, keep, dealt, [tuple(t.shape) for t in inputs], self.loss.__name__)
         more = f"{self.given.content_hash()} {self.graphs.store.num_nodes} {dtypes} {shape} {model}"
         more = f"{self.committee} {more}" if self.committee > 1 else more
         return fingerprint(self.replicas, self.stack.flat, more, inputs)
@@ -447,39 +469,41 @@ class Fleet:
         """Deals the training graphs into batches and sets the rates."""
         self.epoch += 1
         self.lr.copy_(self.first_lr * self.decay ** ((self.epoch - 1) // self.decay_every))
-        self.table.copy_(deal(self.train_plan, fold_key(fold_key(self.keys, _SHUFFLE), self.epoch)))
+        keys = fold_key(fold_key(self.keys, _SHUFFLE), self.epoch)
+        for table, made in zip(self.tables, self.train_plans):
+            table.copy_(deal(made, keys))
         for counted in (self.cursor, self.train_loss, self.train_metric):
             counted.zero_()
 
-    def _step(self) -> None:
-        """One update of every replica that still has a batch this epoch."""
+    def _step(self, k: int) -> None:
+        """One update, with graphs of size class `k`, of every replica that still has a batch of them this epoch."""
         self.model.train()
-        gradients, counted, kept = zip(*self._of_crews(self._gradients, self.crews), strict=True)
-        self._run_update(gradients, counted, kept)
+        gradients, counted, kept = zip(*self._of_crews(partial(self._gradients, k), self.crews), strict=True)
+        self._run_update(k, gradients, counted, kept)
 
     def _of_crews(self, run: Callable[[_Work], _Result], crews: Sequence[_Work]) -> list[_Result]:
         """What `run` gives for every crew, or for what belongs to it; small ones on the CPU side by side."""
         row = self.stack.copy.itemsize * getattr(self.model, "hidden_channels", 1)
-        if self.graphs.levels is not None and self.train_plan.nodes * row <= _SMALL:
+        if self.graphs.levels is not None and self.train_plans[0].nodes * row <= _SMALL:
             return side_by_side(run, crews)
         return [run(crew) for crew in crews]
 
-    def _gradients(self, crew: _Crew) -> tuple[Sequence[Tensor], Sequence[Tensor], dict[str, Tensor]]:
+    def _gradients(self, k: int, crew: _Crew) -> tuple[Sequence[Tensor], Sequence[Tensor], dict[str, Tensor]]:
         """The gradients of a crew's next batch, loss and metric of its graphs, and the models' statistics after it."""
-        batch, y, buffers = self._run_prepare(crew)
+        batch, y, buffers = self._run_prepare(k, crew)
         with torch.enable_grad():
             total, statistics, *sums = self._run_loss(crew, batch, y, buffers)
         with matmul_precision(self.tf32_gradients):
             found = _differentiated(total, crew)
         return found if crew.alone is None else [g.unsqueeze(0) for g in found], sums, statistics
 
-    def _next_graphs(self) -> Tensor:
-        return self.table.index_select(0, self.cursor).squeeze(0)
+    def _next_graphs(self, k: int) -> Tensor:
+        return self.tables[k].index_select(0, self.cursor[k : k + 1]).squeeze(0)
 
-    def _prepare(self, crew: _Crew) -> tuple[Batch | LevelledBatch, Tensor, dict[str, Tensor]]:
+    def _prepare(self, k: int, crew: _Crew) -> tuple[Batch | LevelledBatch, Tensor, dict[str, Tensor]]:
         """The next batch of every replica, its targets, and the keys of its dropout."""
-        graphs = self._next_graphs()[_rows(crew)]
-        batch = self.graphs.batch(graphs, self.train_plan.nodes, self.train_plan.layout)
+        graphs, made = self._next_graphs(k)[_rows(crew)], self.train_plans[k]
+        batch = self.graphs.batch(graphs, made.nodes, made.layout)
         return batch, self._targets_of(_rows(crew), graphs), self._dropout_buffers(crew)
 
     def _loss(
@@ -506,11 +530,12 @@ class Fleet:
 
     def _update(
         self,
+        k: int,
         gradients: Sequence[Sequence[Tensor]],
         counted: Sequence[Sequence[Tensor]],
         kept: Sequence[dict[str, Tensor]],
     ) -> None:
-        active = (self._next_graphs() >= 0).any(dim=1)
+        active = (self._next_graphs(k) >= 0).any(dim=1)
         if self.device.type == "cuda":
             self.adam.step(torch.cat([self.stack.gather(g) for g in gradients]), self.lr, active)
         else:
@@ -525,9 +550,9 @@ class Fleet:
             self.average.step(self.stack.flat, self.adam.steps, active)
         self.stack.refresh()
         for sums, total in zip(zip(*counted), (self.train_loss, self.train_metric)):
-            total.add_(torch.cat(sums) / self.train_plan.counts)
+            total.add_(torch.cat(sums) / self.train_counts)
         # Warming up a program takes steps of its own, perhaps more than an epoch has.
-        self.cursor.add_(1).remainder_(self.train_plan.steps)
+        self.cursor[k].add_(1).remainder_(self.train_plans[k].steps)
 
     def _move(self, active: Tensor, crew: tuple[_Crew, Sequence[Tensor]]) -> None:
         self.adam.step(self.stack.gather(crew[1]), self.lr, active, crew[0].first)
@@ -613,10 +638,14 @@ class Fleet:
     def _evaluate_jury(self, jury: Sequence[_Crew], part: _Part) -> None:
         rows = slice(jury[0].first, jury[-1].last)
         loss, metric, largest = zip(
-            *(self._run_scores(jury, graphs[rows], part.plan.nodes, part.plan.layout) for graphs in part.graphs),
+            *(
+                self._run_scores(jury, graphs[rows], made.nodes, made.layout)
+                for table, made in zip(part.graphs, part.plans)
+                for graphs in table
+            ),
             strict=True,
         )
-        counts = part.plan.counts[rows]
+        counts = part.counts[rows]
         part.loss[rows] = sum(loss) / counts
         part.metric[rows] = sum(metric) / counts
         # Over batches the largest, over layers the smallest: one closed layer is enough to kill the network.
@@ -629,10 +658,15 @@ class Fleet:
         for replicas that evaluate nothing.
         """
         self.model.eval()
-        layout = (self.train_plan.nodes, self.train_plan.layout)
         with self._averaged():
             largest = [
-                torch.stack([self._answers(crew, graphs[_rows(crew)], *layout)[1] for graphs in self.table])
+                torch.stack(
+                    [
+                        self._answers(crew, graphs[_rows(crew)], made.nodes, made.layout)[1]
+                        for table, made in zip(self.tables, self.train_plans)
+                        for graphs in table
+                    ]
+                )
                 for crew in self.crews
             ]
         return torch.cat([masks.amax(dim=0).amin(dim=1) for masks in largest]).double().cpu().numpy()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,10 +20,19 @@ class Program:
         run: the function; it must not wait for the device, nor change any shape.
         changes: all tensors that it changes.
         device: where they live.
+        pool: memory for what comes and goes while it runs, shared with other programs that never run beside it
+            (:func:`torch.cuda.graph_pool_handle`); its own if not given.
     """
 
-    def __init__(self, run: Callable[[], None], changes: Sequence[Tensor], device: torch.device):
+    def __init__(
+        self,
+        run: Callable[[], None],
+        changes: Sequence[Tensor],
+        device: torch.device,
+        pool: Any = None,
+    ):
         self.run = run
+        self.pool = pool
         self.changes = list(changes)
         # Without triton the graph sums wait for the device, which a capture forbids.
         self.captures = device.type == "cuda" and triton_sums is not None
@@ -46,7 +56,7 @@ class Program:
                 self.run()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
+        with torch.cuda.graph(graph, pool=self.pool, stream=side):
             self.run()
         for t, old in zip(self.changes, before):
             t.copy_(old)

@@ -16,6 +16,7 @@ from softmask.data.store import GraphStore
 from softmask.device import pick_device
 from softmask.errors import CannotRun, SettingError
 from softmask.fleet.batches import blocks_of, plan
+from softmask.fleet.by_size import classes_for
 from softmask.fleet.check import check
 from softmask.fleet.fleet import Fleet, OnEpoch
 from softmask.fleet.history import History, Trouble
@@ -177,8 +178,11 @@ def memory_needs(
     batch = nodes * wide * compute.itemsize
     held: Callable[[int, int], int] | None = getattr(model, "numbers_held", None)
     if held is not None and holds_pairs(model):
-        pairs = num_pairs(blocks_of([planned], store.sizes, places_in(model)))
-        batch = held(pairs, planned.slots) * compute.itemsize
+        batch = max(
+            held(num_pairs(blocks_of([one], store.sizes, places_in(model))), one.slots) * compute.itemsize
+            for size in classes_for(model, store.sizes, batch_size)
+            for one in [plan([size.members(r.train, store.sizes) for r in replicas], store.sizes, size.batch_size)]
+        )
     elif held is not None:
         batch = held(nodes, planned.slots) * max(compute.itemsize, 4)
     # Parameters, their copy for the arithmetic, gradients, Adam's two averages; their own mean.

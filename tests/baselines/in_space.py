@@ -100,7 +100,7 @@ def assert_a_fleet_is_the_plain_loop(make, loss="mse"):
         return model(x, edges, part.batch, part.num_graphs, pos=part.pos.double(), edge_kind=kind)
 
     for epoch in range(1, 4):
-        for graphs in deal(trained.train_plan, fold_key(fold_key(trained.keys, 1), epoch))[:, 0]:
+        for graphs in deal(trained.train_plans[0], fold_key(fold_key(trained.keys, 1), epoch))[:, 0]:
             ids = graphs[graphs >= 0].tolist()
             adam.zero_grad()
             measure(out(ids), (STORE.y[ids].reshape(-1, 1) - mean) / std).backward()
@@ -126,7 +126,7 @@ def assert_half_precision_follows_float32(make, within=0.1):
 def assert_pairs_of_places_are_counted(make):
     """In the estimate of the memory that all share."""
     blocks = blocks_of([plan([r.train for r in replicas()], STORE.sizes, 8)], STORE.sizes, places_in(make()))
-    assert fleet(make, replicas()).train_plan.layout.blocks == blocks
+    assert fleet(make, replicas()).train_plans[0].layout.blocks == blocks
     for compute in (torch.float64, torch.float32, torch.bfloat16):
         shared, _ = memory_needs(make(), STORE, replicas(), 8, compute, torch.device("cpu"))
         assert shared == make().numbers_held(num_pairs(blocks), 8) * compute.itemsize
@@ -137,8 +137,8 @@ def assert_it_compiles_whole(make):
     trained = fleet(make, replicas())
     trained.begin()
     (crew,) = trained.crews
-    prepared = trained._prepare(crew)
-    again = torch.compile(trained._prepare, backend="aot_eager", fullgraph=True, dynamic=False)(crew)
+    prepared = trained._prepare(0, crew)
+    again = torch.compile(trained._prepare, backend="aot_eager", fullgraph=True, dynamic=False)(0, crew)
     torch.testing.assert_close(again[0].pairs.pos, prepared[0].pairs.pos, **EXACT)
     plain = trained._loss(crew, *prepared)[0]
     torch._dynamo.reset()

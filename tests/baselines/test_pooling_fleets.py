@@ -261,7 +261,7 @@ def test_the_fleet_trains_as_a_plain_loop_with_pygs_layers_does(name):
         return batch.x, batch.edge_index, batch.batch, len(ids)
 
     for epoch in range(1, 4):
-        for graphs_ in deal(trained.train_plan, fold_key(fold_key(trained.keys, 1), epoch))[:, 0]:
+        for graphs_ in deal(trained.train_plans[0], fold_key(fold_key(trained.keys, 1), epoch))[:, 0]:
             ids = graphs_[graphs_ >= 0].tolist()
             adam.zero_grad()
             F.cross_entropy(model(*batch_of(ids)), STORE.y[ids]).backward()

@@ -207,7 +207,7 @@ def test_the_fleet_trains_as_a_plain_loop_on_dense_batches_does():
         return dense(batch.x, batch.edge_index, batch.batch, len(ids))
 
     for epoch in range(1, 4):
-        for graphs_ in deal(trained.train_plan, fold_key(fold_key(trained.keys, 1), epoch))[:, 0]:
+        for graphs_ in deal(trained.train_plans[0], fold_key(fold_key(trained.keys, 1), epoch))[:, 0]:
             ids = graphs_[graphs_ >= 0].tolist()
             adam.zero_grad()
             F.cross_entropy(out(ids), STORE.y[ids]).backward()
@@ -248,7 +248,7 @@ def test_the_estimate_is_what_autograd_keeps(nodes, hidden):
 def test_pairs_of_places_are_counted_in_the_precision_of_the_arithmetic():
     blocks = blocks_of([plan([r.train for r in replicas()], STORE.sizes, 8)], STORE.sizes, whole=4)
     assert all(places % 4 == 0 for _, places in blocks)
-    assert fleet(replicas()).train_plan.layout.blocks == blocks
+    assert fleet(replicas()).train_plans[0].layout.blocks == blocks
     for compute in (torch.float64, torch.float32, torch.bfloat16):
         shared, _ = memory_needs(make(), STORE, replicas(), 8, compute, torch.device("cpu"))
         assert shared == make().numbers_held(num_pairs(blocks), 8) * compute.itemsize
@@ -276,8 +276,8 @@ def test_it_compiles_whole_and_in_half_precision():
     trained = Fleet(make_one, STORE, FEATURES(STORE), replicas(), batch_size=8, precision="bf16")
     trained.begin()
     (crew,) = trained.crews
-    prepared = trained._prepare(crew)
-    again = torch.compile(trained._prepare, backend="aot_eager", fullgraph=True, dynamic=False)(crew)
+    prepared = trained._prepare(0, crew)
+    again = torch.compile(trained._prepare, backend="aot_eager", fullgraph=True, dynamic=False)(0, crew)
     assert torch.equal(again[0].x, prepared[0].x)
     assert again[0].pair_blocks == prepared[0].pair_blocks
     plain = trained._loss(crew, *prepared)[0]

@@ -66,7 +66,7 @@ def test_the_mean_is_that_of_torchs_averaged_model(store, merge):
         graph.x = rows
     losses = []
     for epoch in range(1, epochs + 1):
-        dealt = deal(fleet.train_plan, fold_key(fold_key(torch.tensor([3]), 1), torch.tensor(epoch)))
+        dealt = deal(fleet.train_plans[0], fold_key(fold_key(torch.tensor([3]), 1), torch.tensor(epoch)))
         for ids in dealt[:, 0]:
             batch = next(iter(DataLoader([graphs[i] for i in ids if i >= 0], batch_size=8)))
             adam.zero_grad()

@@ -86,7 +86,7 @@ def test_the_fleet_trains_as_a_plain_pytorch_loop_does(store):
     losses = []
     for epoch in range(1, 6):
         model.train()
-        for graphs in deal(fleet.train_plan, fold_key(fold_key(fleet.keys, 1), epoch))[:, 0]:
+        for graphs in deal(fleet.train_plans[0], fold_key(fold_key(fleet.keys, 1), epoch))[:, 0]:
             chosen = graphs[graphs >= 0].tolist()
             batch = next(iter(DataLoader([data[g] for g in chosen], batch_size=len(chosen))))
             adam.zero_grad()

@@ -60,7 +60,7 @@ def test_the_fleet_trains_as_a_plain_pytorch_loop_does():
     for g, item in enumerate(data):
         item.x = FEATURES(STORE)[int(STORE.node_ptr[g]) : int(STORE.node_ptr[g + 1])]
     for epoch in range(1, 4):
-        for graphs in deal(fleet.train_plan, fold_key(fold_key(fleet.keys, 1), epoch))[:, 0]:
+        for graphs in deal(fleet.train_plans[0], fold_key(fold_key(fleet.keys, 1), epoch))[:, 0]:
             chosen = graphs[graphs >= 0].tolist()
             batch = next(iter(DataLoader([data[g] for g in chosen], batch_size=len(chosen))))
             adam.zero_grad()

@@ -154,7 +154,7 @@ def test_a_fleet_learns_the_same(options):
     assert plain.graphs.levels is None
     assert fleet.graphs.levels is not None
     assert fleet.graphs.quotient is None, "else other graphs would share a batch"
-    assert fleet.train_plan.steps * 15 >= 30
+    assert fleet.train_plans[0].steps * 15 >= 30
     assert fleet.graphs.nodes_computed < 0.8 * plain.graphs.nodes_computed
     assert_same(before, after)
 
@@ -165,7 +165,7 @@ def test_a_fleet_learns_the_same_of_a_real_set(name, options, real_set):
     store = read_tu(real_set(name)).select(np.arange(0, 180, 2))
     (_, before), (fleet, after) = (trained(store, merge, epochs=7, **options) for merge in (False, None))
     assert fleet.graphs.levels is not None
-    assert fleet.train_plan.steps * 7 >= 30
+    assert fleet.train_plans[0].steps * 7 >= 30
     assert_same(before, after)
 
 

@@ -136,8 +136,8 @@ def test_it_compiles_whole_and_in_half_precision(store):
     fleet = _fleet(store, [Replica(0, np.arange(40), target=0), Replica(1, np.arange(40), target=1)], "bf16", 1)
     fleet.begin()
     (crew,) = fleet.crews
-    prepared = fleet._prepare(crew)
-    again = torch.compile(fleet._prepare, backend="aot_eager", fullgraph=True, dynamic=False)(crew)
+    prepared = fleet._prepare(0, crew)
+    again = torch.compile(fleet._prepare, backend="aot_eager", fullgraph=True, dynamic=False)(0, crew)
     torch.testing.assert_close(again[0].pairs, prepared[0].pairs)
     plain = fleet._loss(crew, *prepared)[0]
     torch._dynamo.reset()

@@ -58,7 +58,7 @@ class _Held(SoftMaskGNN):
 
 def test_a_model_may_say_what_it_holds():
     model, replicas = _Held(FEATURES.channels, 8, 2, 2), REPLICAS[:1]
-    nodes = Fleet(_model, STORE, FEATURES(STORE), replicas, batch_size=8, merge=False).train_plan.nodes
+    nodes = Fleet(_model, STORE, FEATURES(STORE), replicas, batch_size=8, merge=False).train_plans[0].nodes
     for compute, width in ((torch.float64, 8), (torch.float32, 4), (torch.bfloat16, 4)):
         shared, _ = memory_needs(model, STORE, replicas, 8, compute, torch.device("cpu"))
         assert shared == 10**6 * nodes * width
