@@ -152,11 +152,11 @@ NETWORKS = (
         way="fleet",
         origin=(
             "utils/config.py of github.com/hadarser/ProvablyPowerfulGraphNetworks_torch, that of most sets; "
-            "it has batches of 5 graphs of one size, first weights of Xavier's, and an adjacency matrix scaled by the "
-            "degrees; where there are no labels, it looks at no degrees"
+            "it has batches of 5 graphs of exactly one size, first weights of Xavier's, and an adjacency matrix scaled "
+            "by the degrees; where there are no labels, it looks at no degrees"
         ),
         row="PPGNN",
-        defaults={"hidden": 400, "lr": 1e-4, "batch_size": 32},
+        defaults={"hidden": 400, "lr": 1e-4, "batch_size": 5},
         uses=("hidden", "layers", "attributes", *TRAINING),
         source=f"{_HERE}.ppgn:build_ppgn",
     ),

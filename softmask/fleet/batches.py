@@ -54,7 +54,7 @@ def plan(parts: Sequence[np.ndarray | Sequence[int]], sizes: Tensor, batch_size:
     batches = [max(-(-len(part) // batch_size), 1) for part in ids]
     # The first graph of each group is its largest.
     nodes = max(int(size[part[::n]].sum()) for part, n in zip(ids, batches))
-    most = max(len(part) for part in ids)
+    most = max(1, *(len(part) for part in ids))
     graphs = np.full((len(ids), most), -1, dtype=np.int64)
     for row, part in zip(graphs, ids):
         row[: len(part)] = part
@@ -64,7 +64,7 @@ def plan(parts: Sequence[np.ndarray | Sequence[int]], sizes: Tensor, batch_size:
         counts=torch.tensor([len(part) for part in ids], device=sizes.device),
         batches=torch.tensor(batches, device=sizes.device),
         steps=max(batches),
-        slots=max(-(-len(part) // n) for part, n in zip(ids, batches)),
+        slots=max(1, *(-(-len(part) // n) for part, n in zip(ids, batches))),
         nodes=max(nodes, 1),
         padding=float(1 - used.mean() / max(nodes, 1)),
     )

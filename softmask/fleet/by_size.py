@@ -84,11 +84,13 @@ def size_classes(sizes: Tensor, batch_size: int, whole: int) -> list[SizeClass]:
                 if b not in found or before + pairs < found[b][0]:
                     found[b] = (before + pairs, [*others, last])
         best.append(found)
-    chosen = best[1][len(size)]
+    pairs, chosen = best[1][len(size)]
     for found in best[2:]:
-        if len(size) in found and found[len(size)][0] <= (1 - _WORTH) * chosen[0]:
-            chosen = found[len(size)]
-    return chosen[1]
+        if len(size) in found:
+            fewer, more = found[len(size)]
+            if fewer <= (1 - _WORTH) ** (len(more) - len(chosen)) * pairs:
+                pairs, chosen = fewer, more
+    return chosen
 
 
 def evenly(classes: Sequence[SizeClass], steps: Sequence[int]) -> list[int]:

@@ -235,7 +235,7 @@ class Fleet:
         self.classes = classes_for(self.model, self.graphs.store.sizes, batch_size)
         (self.train_plans,) = self._plans([[r.train for r in self.replicas]])
         self.train_counts = torch.stack([made.counts for made in self.train_plans]).sum(dim=0)
-        self.order = evenly(self.classes, [made.steps for made in self.train_plans])
+        self.order = evenly(self.classes, [made.steps * bool(made.counts.any()) for made in self.train_plans])
         self.epoch = torch.zeros((), device=self.device, dtype=torch.int64)
         self.lr = self._tensor([r.lr for r in self.replicas])
         self.tables = [deal(made) for made in self.train_plans]
@@ -261,7 +261,8 @@ class Fleet:
         self.evaluations: list[Program] = []
         names = list(dict.fromkeys(name for r in self.replicas for name in r.evaluate))
         parts = [[r.evaluate.get(name, ()) for r in self.replicas] for name in names]
-        for name, plans in zip(names, self._plans(parts)):
+        for name, by_class in zip(names, self._plans(parts)):
+            plans = [made for made in by_class if made.counts.any()] or by_class[:1]
             written = [torch.zeros_like(self.train_loss) for _ in range(3)]
             counts = torch.stack([made.counts for made in plans]).sum(dim=0)
             part = _Part(plans, [deal(made) for made in plans], counts, *written)

@@ -1,5 +1,7 @@
 """PPGN against its equations for one graph at a time, and against dense matrices of a whole batch; and as a fleet."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ from softmask.baselines.ppgn import PPGN
 from softmask.baselines.train import train_baseline
 from softmask.data import Features
 from softmask.data.catalog import open_data
-from softmask.data.convert import with_targets
+from softmask.data.convert import as_store, with_targets
 from softmask.data.store import GraphStore
 from softmask.data.synthetic import motif
 from softmask.errors import CannotRun
@@ -32,6 +34,15 @@ from softmask.ops.pair_blocks import num_pairs
 
 STORE = motif(num_graphs=40, seed=1)
 FEATURES = Features.of(STORE)
+# Of every ten graphs one is large, so that the fleet deals them by size.
+TAILED = as_store(
+    [
+        item
+        for g, item in enumerate(motif(num_graphs=40, seed=2, background=(5, 9)))
+        for item in [motif(num_graphs=40, seed=2, background=(30, 40))[g] if g % 10 == 3 else item]
+    ]
+)
+STORES = {"one class": STORE, "by size": TAILED}
 
 
 @examples(15)
@@ -176,50 +187,79 @@ def test_tokens_are_one_hot_vectors():
     torch.testing.assert_close(model(tokens[:, 0], edges), model(F.one_hot(tokens[:, 0], 4).double(), edges), **EXACT)
 
 
-def make(hidden=8):
-    return PPGN(FEATURES.channels, hidden, 2, 2)
+def make(hidden=8, features=FEATURES):
+    return PPGN(features.channels, hidden, 2, 2)
 
 
-def fleet(replicas, **options):
-    return Fleet(make, STORE, FEATURES(STORE), replicas, **{"batch_size": 8, "precision": "float64"} | options)
+def fleet(replicas, store=STORE, **options):
+    features = Features.of(store)
+    model = partial(make, features=features)
+    return Fleet(model, store, features(store), replicas, **{"batch_size": 8, "precision": "float64"} | options)
 
 
-def test_a_replica_learns_the_same_whoever_trains_beside_it():
-    assert_all_of_it_learns(fleet, assert_each_learns_as_alone(fleet))
+@pytest.mark.parametrize("store", STORES.values(), ids=STORES)
+def test_a_replica_learns_the_same_whoever_trains_beside_it(store):
+    fleets = partial(fleet, store=store)
+    assert len(fleets(replicas()).classes) == (1 if store is STORE else 2)
+    assert_all_of_it_learns(fleets, assert_each_learns_as_alone(fleets))
 
 
-def test_the_fleet_trains_as_a_plain_loop_on_dense_batches_does():
+def test_a_class_of_which_a_replica_has_no_graph():
+    """It waits while the others train on theirs; it alone evaluates them."""
+    large = np.flatnonzero(TAILED.sizes > 20)
+    small = np.setdiff1d(np.arange(40), large)
+    without = Replica(0, small[:20], {"test": large, "small": small[20:]}, lr=1e-2)
+    only = Replica(1, large, {"test": small[:5]}, lr=1e-2)
+    together = fleet([without, only], TAILED).train(3)
+    for r, replica in enumerate((without, only)):
+        alone = fleet([replica], TAILED).train(3)
+        for name, t in alone.weights[0].items():
+            torch.testing.assert_close(t, together.weights[r][name], **EXACT)
+        np.testing.assert_allclose(alone.train_loss[0], together.train_loss[r], atol=1e-9)
+        for part, loss in alone.loss.items():
+            np.testing.assert_allclose(loss[0], together.loss[part][r], atol=1e-9)
+    assert np.isnan(together.loss["small"][1]).all()
+
+
+@pytest.mark.parametrize("store", STORES.values(), ids=STORES)
+def test_the_fleet_trains_as_a_plain_loop_on_dense_batches_does(store):
     """The same graphs in each batch, PyG's batching, torch.optim.Adam: weights, the evaluated loss, and predictions."""
-    test = np.arange(30, 40)
+    test, features = np.arange(30, 40), Features.of(store)
     replica = Replica(3, np.arange(30), {"test": test}, lr=5e-3, weight_decay=1e-3)
-    trained = fleet([replica])
+    trained = fleet([replica], store)
     torch.manual_seed(3)
-    model = make().double()
+    model = make(features=features).double()
     dense, adam = Dense(model), torch.optim.Adam(model.parameters(), lr=5e-3, weight_decay=1e-3)
-    data = [STORE[g] for g in range(40)]
-    tokens = FEATURES(STORE).reshape(-1).long()
+    data = [store[g] for g in range(40)]
+    tokens = features(store).reshape(-1).long()
     for g, item in enumerate(data):
-        own = slice(int(STORE.node_ptr[g]), int(STORE.node_ptr[g + 1]))
-        item.x = F.one_hot(tokens[own], FEATURES.channels).double()
+        own = slice(int(store.node_ptr[g]), int(store.node_ptr[g + 1]))
+        item.x = F.one_hot(tokens[own], features.channels).double()
 
     def out(ids):
         batch = next(iter(DataLoader([data[g] for g in ids], batch_size=len(ids))))
         return dense(batch.x, batch.edge_index, batch.batch, len(ids))
 
     for epoch in range(1, 4):
-        for graphs_ in deal(trained.train_plans[0], fold_key(fold_key(trained.keys, 1), epoch))[:, 0]:
+        keys = fold_key(fold_key(trained.keys, 1), epoch)
+        dealt = [iter(deal(made, keys)[:, 0]) for made in trained.train_plans]
+        seen = []
+        for k in trained.order:
+            graphs_ = next(dealt[k])
             ids = graphs_[graphs_ >= 0].tolist()
             adam.zero_grad()
-            F.cross_entropy(out(ids), STORE.y[ids]).backward()
+            F.cross_entropy(out(ids), store.y[ids]).backward()
             adam.step()
+            seen += ids
+        assert sorted(seen) == list(range(30))
     history = trained.train(3)
     for name, p in model.named_parameters():
         torch.testing.assert_close(history.weights[0][name], p.detach(), atol=1e-7, rtol=1e-6)
     expected = out(test.tolist())
-    loss = F.cross_entropy(expected, STORE.y[test]).item()
+    loss = F.cross_entropy(expected, store.y[test]).item()
     assert history.loss["test"][0, -1] == pytest.approx(loss, abs=1e-7)
     model.load_state_dict(history.weights[0])
-    found, masks = predict(model, STORE, FEATURES(STORE))
+    found, masks = predict(model, store, features(store))
     torch.testing.assert_close(found[test], expected.detach(), atol=1e-6, rtol=1e-6)
     assert masks == []
 
@@ -252,6 +292,9 @@ def test_pairs_of_places_are_counted_in_the_precision_of_the_arithmetic():
     for compute in (torch.float64, torch.float32, torch.bfloat16):
         shared, _ = memory_needs(make(), STORE, replicas(), 8, compute, torch.device("cpu"))
         assert shared == make().numbers_held(num_pairs(blocks), 8) * compute.itemsize
+    most = max(num_pairs(made.layout.blocks) for made in fleet(replicas(), TAILED).train_plans)
+    shared, _ = memory_needs(make(), TAILED, replicas(), 8, torch.float32, torch.device("cpu"))
+    assert shared == make().numbers_held(most, 8) * 4
 
 
 def test_what_does_not_fit_is_said_beforehand():
@@ -290,14 +333,15 @@ def test_it_compiles_whole_and_in_half_precision():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("store", STORES.values(), ids=STORES)
 @pytest.mark.parametrize("compiles", [False, True])
-def test_on_a_gpu(compiles):
+def test_on_a_gpu(compiles, store):
     """Captured, and compiled or not: what the CPU computes."""
-    expected = fleet(replicas(), precision="float32").train(3)
-    exact = fleet(replicas(), precision="float32", device="cuda", compiles=compiles).train(3)
+    expected = fleet(replicas(), store, precision="float32").train(3)
+    exact = fleet(replicas(), store, precision="float32", device="cuda", compiles=compiles).train(3)
     np.testing.assert_allclose(exact.train_loss, expected.train_loss, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(exact.loss["test"], expected.loss["test"], rtol=1e-3, atol=1e-3)
-    half = fleet(replicas(), device="cuda", compiles=compiles).train(3)
+    half = fleet(replicas(), store, device="cuda", compiles=compiles).train(3)
     assert np.abs(half.train_loss - expected.train_loss).max() < 0.1
 
 

@@ -9,11 +9,7 @@ import pytest
 from softmask.baselines import BASELINES
 from softmask.baselines.entry import IN_SPACE
 from softmask.data.catalog import TU_SETS, open_data
-from softmask.data.splits import stratified_folds
 from softmask.errors import SettingError
-from softmask.fleet.batches import blocks_of, plan
-from softmask.fleet.pairs import WHOLE
-from softmask.ops.pair_blocks import num_pairs
 from softmask.paper.baselines import cells, gather, markdown
 from softmask.paper.table1 import cells as table1_cells
 from softmask.study import Local
@@ -70,21 +66,6 @@ def test_capsgnn_takes_as_many_steps_as_its_authors_do_on_enzymes(real_set, name
     batches = math.ceil(0.9 * open_data(real_set(name)).num_graphs / settings.batch_size)
     assert settings.epochs * batches == pytest.approx(3000 * 15, rel=0.01)
     assert settings.decay_every * batches == pytest.approx(20_000, rel=0.01)
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("name", ["MUTAG", "PROTEINS", "ENZYMES", "IMDB-BINARY", "IMDB-MULTI", "NCI1"])
-def test_ppgnn_has_the_smallest_batches_that_cost_little_more(real_set, name):
-    """Its authors take 5 graphs of one size; here small batches mean more padding, to the largest of a set."""
-    store = open_data(real_set(name))
-    parts = [train for train, _ in stratified_folds(store.y.numpy(), 10, 0)]
-
-    def pairs(batch_size):
-        planned = plan(parts, store.sizes, batch_size)
-        return num_pairs(blocks_of([planned], store.sizes, WHOLE)) * planned.steps
-
-    affordable = next(b for b in (5, 8, 16, 32) if pairs(b) <= 1.2 * pairs(32))
-    assert cells([name], ["ppgn"])[0].settings.batch_size == affordable
 
 
 def test_some_of_it():

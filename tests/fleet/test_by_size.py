@@ -1,0 +1,120 @@
+"""Classes of sizes: what they promise, for any sizes and for real sets, and fleets that train by them."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softmask.data.catalog import open_data
+from softmask.data.splits import stratified_folds
+from softmask.fleet.batches import blocks_of, deal, plan, with_layout
+from softmask.fleet.by_size import SizeClass, evenly, size_classes
+from softmask.ops.pair_blocks import num_pairs
+
+
+def classes_of(sizes, batch_size, whole=1):
+    return size_classes(torch.tensor(sizes), batch_size, whole)
+
+
+def pairs_of(made, whole):
+    """Pairs of places of one batch, and of all batches of an epoch."""
+    pairs = num_pairs(blocks_of([made[0]], made[1], whole))
+    return pairs, pairs * made[0].steps
+
+
+def planned(sizes, one, ids=None):
+    sizes = torch.tensor(sizes)
+    ids = range(len(sizes)) if ids is None else ids
+    return plan([one.members(ids, sizes)], sizes, one.batch_size), sizes
+
+
+# Many small sizes and a few large ones.
+tailed = st.lists(st.integers(0, 9) | st.integers(10, 60), min_size=1, max_size=40)
+
+
+@given(tailed, st.integers(1, 9), st.sampled_from([1, 4]))
+def test_every_graph_is_of_one_class_and_no_batch_needs_more_room(sizes, batch_size, whole):
+    classes = classes_of(sizes, batch_size, whole)
+    assert 1 <= len(classes) <= 3
+    for larger, smaller in itertools.pairwise(classes):
+        assert larger.least > smaller.most
+    members = [one.members(range(len(sizes)), torch.tensor(sizes)) for one in classes]
+    assert sorted(np.concatenate(members)) == list(range(len(sizes)))
+    mixed = planned(sizes, SizeClass(0, max(sizes), batch_size, 1))
+    room, before = pairs_of(mixed, whole)
+    total = 0
+    for one, ids in zip(classes, members):
+        assert 1 <= one.batch_size <= batch_size
+        assert one.batches == -(-len(ids) // one.batch_size)
+        pairs, of_class = pairs_of(planned(sizes, one), whole)
+        assert pairs <= room
+        total += of_class
+    # One class is all graphs in batches as large as asked for; more must be worth it.
+    if len(classes) == 1:
+        assert (classes[0].batch_size, total) == (batch_size, before)
+    else:
+        assert total <= 0.9 ** (len(classes) - 1) * before
+
+
+def test_a_few_large_graphs_are_by_themselves():
+    sizes = [100] * 2 + [10] * 200
+    large, small = classes_of(sizes, 20)
+    assert (large.least, large.most) == (100, 100)
+    assert (small.least, small.most) == (10, 10)
+    assert large.batch_size == 1  # 100 * 100 pairs, as the only place for a large graph among twenty would have
+    assert small.batch_size == 20
+    assert classes_of([10] * 50, 20) == [SizeClass(10, 10, 20, 3)]
+
+
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=3),
+    st.lists(st.integers(0, 3), min_size=3, max_size=3),
+    st.lists(st.integers(0, 3), min_size=3, max_size=3),
+)
+def test_the_order_of_batches_does_not_depend_on_how_many_others_have(batches, fewer, more):
+    classes = [SizeClass(0, 0, 1, b) for b in batches]
+    few = [max(b - f, 0) for b, f in zip(batches, fewer)]
+    many = [f + m for f, m in zip(few, more)]
+    short, long = evenly(classes, few), evenly(classes, many)
+    assert [long.count(k) for k in range(len(classes))] == many
+    seen = [0] * len(classes)
+    kept = []
+    for k in long:
+        seen[k] += 1
+        if seen[k] <= few[k]:
+            kept.append(k)
+    assert kept == short
+
+
+def test_classes_take_turns():
+    order = evenly([SizeClass(5, 9, 1, 2), SizeClass(0, 4, 1, 8)], [2, 8])
+    assert order == [1, 1, 0, 1, 1, 1, 1, 0, 1, 1]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["MUTAG", "PROTEINS", "ENZYMES", "IMDB-BINARY", "IMDB-MULTI", "NCI1"])
+def test_real_sets_need_far_fewer_pairs(real_set, name):
+    """Beside batches of 5 graphs of all sizes, and of 32; every batch of every fold fits its places."""
+    store = open_data(real_set(name))
+    parts = [train for train, _ in stratified_folds(store.y.numpy(), 10, 0)]
+
+    def mixed(batch_size):
+        made = plan(parts, store.sizes, batch_size)
+        return num_pairs(blocks_of([made], store.sizes, 4)) * made.steps
+
+    total = 0
+    for one in size_classes(store.sizes, 5, 4):
+        made = plan([one.members(part, store.sizes) for part in parts], store.sizes, one.batch_size)
+        (made,) = with_layout([made], store.sizes, 4)
+        total += num_pairs(made.layout.blocks) * made.steps
+        room = torch.tensor([places for graphs, places in made.layout.blocks for _ in range(graphs)])
+        table = deal(made, torch.arange(10))
+        assert (torch.where(table >= 0, store.sizes[table.clamp(min=0)], 0) <= room).all()
+    if name == "MUTAG":
+        assert total == mixed(5)
+    else:
+        assert total < 0.5 * mixed(5)
+        assert total < 0.9 * mixed(32)
