@@ -21,7 +21,6 @@ from softmask.data.splits import stratified_folds
 from softmask.fleet import Fleet, Replica
 from softmask.fleet import fleet as module
 from softmask.fleet.by_size import SizeClass, classes_for
-from softmask.ops.pair_blocks import num_pairs
 from softmask.study.provenance import provenance
 from softmask.study.record import write_json
 
@@ -50,7 +49,7 @@ def epoch_of(name: str, batch_size: int, by_size: bool) -> dict[str, Any]:
         device="cpu",
     )
     timing = timed(fleet.train_epoch, torch.device("cpu"), 20.0)
-    pairs = [num_pairs(made.layout.blocks) * made.steps for made in fleet.train_plans if made.layout]
+    pairs = [made.rows * made.steps for made in fleet.train_plans]
     real = int((store.sizes[torch.from_numpy(np.asarray(part))] ** 2).sum())
     return {
         "batch_size": batch_size,

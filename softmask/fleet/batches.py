@@ -14,7 +14,7 @@ from softmask.fleet.quotient import Quotient
 from softmask.ops import Neighbours, Segments
 from softmask.ops.edge_table import EdgeTable
 from softmask.ops.keyed import keyed_bits
-from softmask.ops.pair_blocks import Blocks, PairBlocks, num_places
+from softmask.ops.pair_blocks import Blocks, PairBlocks, num_pairs, num_places
 
 
 class Plan(NamedTuple):
@@ -43,6 +43,11 @@ class Plan(NamedTuple):
     nodes: int
     padding: float
     layout: Layout | None = None
+
+    @property
+    def rows(self) -> int:
+        """The nodes of a batch, or its pairs of places, if it has places."""
+        return self.nodes if self.layout is None else num_pairs(self.layout.blocks)
 
 
 def plan(parts: Sequence[np.ndarray | Sequence[int]], sizes: Tensor, batch_size: int) -> Plan:

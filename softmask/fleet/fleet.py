@@ -29,7 +29,7 @@ from softmask.fleet.levels import LevelledBatch
 from softmask.fleet.losses import LOSSES, METRICS, own_loss
 from softmask.fleet.pairs import Layout, StorePairs, places_in
 from softmask.fleet.precision import Precision, resolve
-from softmask.fleet.program import Program
+from softmask.fleet.program import Program, capture_all
 from softmask.fleet.replica import Replica
 from softmask.fleet.side_by_side import side_by_side
 from softmask.fleet.snapshot import Snapshot, fingerprint
@@ -38,7 +38,6 @@ from softmask.fleet.targets import scaled_targets
 from softmask.nn import GAT, GeometricSoftMaskGNN, KeyedDropout, SoftMaskGNN
 from softmask.ops.keyed import fold_key
 from softmask.ops.neighbour_sum import triton_sums
-from softmask.ops.pair_blocks import num_pairs
 
 # Bytes. Beyond a few MiB every new tensor is fetched page by page from the system: measured, a product with ReLU runs
 # at 135 GB/s on 2.7 MB and at 7 GB/s on 27 MB. Half precision runs at 50 GB/s on any size, and gains by larger batches.
@@ -250,7 +249,7 @@ class Fleet:
         if self.average is not None:
             adam = (*adam, self.average.flat)
         counted = (self.cursor, self.train_loss, self.train_metric)
-        # Programs run one after the other and keep nothing in between, so that those of all classes share memory.
+        # Programs run one after the other and keep nothing in between, so that those of several classes share memory.
         several = self.device.type == "cuda" and len(self.classes) > 1
         pool = torch.cuda.graph_pool_handle() if several else None
         self.begin = Program(self._begin_epoch, (self.epoch, self.lr, *self.tables, *counted), self.device)
@@ -262,7 +261,7 @@ class Fleet:
         names = list(dict.fromkeys(name for r in self.replicas for name in r.evaluate))
         parts = [[r.evaluate.get(name, ()) for r in self.replicas] for name in names]
         for name, by_class in zip(names, self._plans(parts)):
-            plans = [made for made in by_class if made.counts.any()] or by_class[:1]
+            plans = [made for made in by_class if made.counts.any()]
             written = [torch.zeros_like(self.train_loss) for _ in range(3)]
             counts = torch.stack([made.counts for made in plans]).sum(dim=0)
             part = _Part(plans, [deal(made) for made in plans], counts, *written)
@@ -310,7 +309,7 @@ class Fleet:
         model = self.model
         widest = max(max(p.shape, default=1) for p in model.parameters())
         wide = model.hidden_channels if isinstance(model, SoftMaskGNN | GAT | GeometricSoftMaskGNN) else widest
-        rows = max(p.nodes if p.layout is None else num_pairs(p.layout.blocks) for p in self.train_plans)
+        rows = max(made.rows for made in self.train_plans)
         width = self.stack.copy.itemsize
         return max(1, (_CACHE_HALF if width == 2 else _CACHE) // (width * rows * wide))
 
@@ -443,6 +442,7 @@ class Fleet:
     def train_epoch(self) -> None:
         """Every training graph once."""
         self.begin()
+        capture_all([self.steps[k] for k in sorted(set(self.order), key=lambda k: -self.train_plans[k].rows)])
         for k in self.order:
             self.steps[k]()
 
@@ -459,8 +459,7 @@ class Fleet:
     def _identity(self, epochs: int, keep: str) -> str:
         dtypes = (self.stack.flat.dtype, self.stack.copy.dtype, self.tf32, self.tf32_gradients)
         inputs, model = self.graphs.inputs, f"{self.adam.decoupled} {self.model!r}"
-        slots = [made.slots for made in self.train_plans]
-        dealt = slots if len(slots) > 1 else slots[0]
+        dealt = self.classes if len(self.classes) > 1 else self.train_plans[0].slots
         shape = (epochs, keep, dealt, [tuple(t.shape) for t in inputs], self.loss.__name__)
         more = f"{self.given.content_hash()} {self.graphs.store.num_nodes} {dtypes} {shape} {model}"
         more = f"{self.committee} {more}" if self.committee > 1 else more

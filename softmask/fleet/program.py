@@ -43,11 +43,11 @@ class Program:
         if not self.captures:
             self.run()
             return
-        if self.graph is None:
-            self.graph = self._capture()
+        capture_all([self])
+        assert self.graph is not None
         self.graph.replay()
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
+    def _warm_up(self) -> None:
         before = [t.clone() for t in self.changes]
         side = _side_stream(torch.cuda.current_device())
         side.wait_stream(torch.cuda.current_stream())
@@ -55,12 +55,28 @@ class Program:
             for _ in range(2):
                 self.run()
         torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, stream=side):
-            self.run()
         for t, old in zip(self.changes, before):
             t.copy_(old)
-        return graph
+
+    def _capture(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        # It gives back what warming up has left, before it begins.
+        with torch.cuda.graph(graph, pool=self.pool, stream=_side_stream(torch.cuda.current_device())):
+            self.run()
+        self.graph = graph
+
+
+def capture_all(programs: Sequence[Program]) -> None:
+    """Captures those programs that are to be captured and are not yet: the one that needs most memory must come first.
+
+    What it leaves in a pool can be cut for the others, where small pieces could not be joined for it. All are warmed
+    up before the first is captured, since warming up takes memory beside the pool.
+    """
+    waiting = [program for program in programs if program.captures and program.graph is None]
+    for program in waiting:
+        program._warm_up()
+    for program in waiting:
+        program._capture()
 
 
 @cache

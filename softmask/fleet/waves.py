@@ -39,7 +39,7 @@ _EDGE_VECTORS_A_LAYER = 3 * 129
 _PAIR_VECTORS_A_LAYER = 6
 # Of the memory that is free; the rest is for what the estimate does not know.
 _SHARE = 0.9
-# Bytes held at a step's peak, summed over all steps of a training, from which on the compiler's half a minute pays.
+# Bytes held for a batch, summed over all batches of a training, from which on the compiler's half a minute pays.
 # Measured on an H200: uncompiled fleets of PROTEINS, NCI1 and COLLAB took 4.3 to 4.4 ms for each GB (as estimated) and
 # step, two to three times as long as compiled ones. So this is most of a minute.
 _WORTH_COMPILING = 11e12
@@ -101,7 +101,8 @@ def train_in_waves(
     histories: list[History] = []
     scales: list[tuple[Tensor, Tensor]] = []
     fleet: Fleet | None
-    steps = epochs * plan([r.train for r in replicas], store.sizes, batch_size).steps
+    held = _held(model, store, replicas, batch_size, resolve(precision, device).compute)
+    work = epochs * sum(steps * size for steps, size in held)
     done, stopped = 0, False
     while done < len(replicas) and not stopped:
         now = list(replicas[done : done + wave])
@@ -118,7 +119,7 @@ def train_in_waves(
                 device=device,
                 precision=precision,
                 committee=committee,
-                compiles=steps * len(now) * each > _WORTH_COMPILING,
+                compiles=len(now) * work > _WORTH_COMPILING,
                 **options,
             )
             name = f"replicas-{done}-{done + len(now)}.safetensors"
@@ -160,34 +161,45 @@ def memory_needs(
     must be known says by its method ``numbers_held(nodes, graphs)`` how many float32 numbers it alone holds for a
     batch. One of all pairs of nodes is asked for ``numbers_held(pairs, graphs)``, in the precision of the arithmetic.
     """
-    planned = plan([r.train for r in replicas], store.sizes, batch_size)
-    nodes = planned.nodes
+    batch = max(size for _, size in _held(model, store, replicas, batch_size, compute))
+    # Parameters, their copy for the arithmetic, gradients, Adam's two averages; their own mean.
     entries = sum(p.numel() for p in model.parameters())
+    own = (6 if any(r.average for r in replicas) else 5) * 4 * entries
+    return (0, batch + own) if device.type == "cuda" else (batch, own)
+
+
+def _held(
+    model: Module, store: GraphStore, replicas: Sequence[Replica], batch_size: int, compute: torch.dtype
+) -> list[tuple[int, int]]:
+    """How many batches of each size class an epoch has, and about how many bytes one replica holds for such a batch."""
+    held: Callable[[int, int], int] | None = getattr(model, "numbers_held", None)
+    found = []
+    for size in classes_for(model, store.sizes, batch_size):
+        made = plan([size.members(r.train, store.sizes) for r in replicas], store.sizes, size.batch_size)
+        if held is None:
+            numbers, width = made.nodes * _numbers_a_node(model, store), compute.itemsize
+        elif holds_pairs(model):
+            pairs = num_pairs(blocks_of([made], store.sizes, places_in(model)))
+            numbers, width = held(pairs, made.slots), compute.itemsize
+        else:
+            numbers, width = held(made.nodes, made.slots), max(compute.itemsize, 4)
+        found.append((made.steps, numbers * width))
+    return found
+
+
+def _numbers_a_node(model: Module, store: GraphStore) -> int:
+    """About how many numbers a model holds for each node of a batch."""
     if isinstance(model, SoftMaskGNN | GAT):
         a_layer = _VECTORS_A_LAYER if isinstance(model, SoftMaskGNN) else _GAT_VECTORS_A_LAYER
         if isinstance(model, SoftMaskGNN) and model.edge_channels is not None:
             a_layer += _EDGE_VECTORS_A_LAYER
         vectors = model.num_layers * a_layer + _VECTORS_BESIDE
-        wide = vectors * model.hidden_channels + model.in_channels
-    elif isinstance(model, GeometricSoftMaskGNN):
+        return vectors * model.hidden_channels + model.in_channels
+    if isinstance(model, GeometricSoftMaskGNN):
         vectors = model.num_layers * (_VECTORS_A_LAYER + _PAIR_VECTORS_A_LAYER * int(store.sizes.max()))
-        wide = (vectors + _VECTORS_BESIDE) * model.hidden_channels + model.in_channels
-    else:
-        # Nothing is known of another model but its parameters; a matrix of them has as many rows as it gives outputs.
-        wide = 4 * sum(p.size(0) if p.dim() else 1 for p in model.parameters())
-    batch = nodes * wide * compute.itemsize
-    held: Callable[[int, int], int] | None = getattr(model, "numbers_held", None)
-    if held is not None and holds_pairs(model):
-        batch = max(
-            held(num_pairs(blocks_of([one], store.sizes, places_in(model))), one.slots) * compute.itemsize
-            for size in classes_for(model, store.sizes, batch_size)
-            for one in [plan([size.members(r.train, store.sizes) for r in replicas], store.sizes, size.batch_size)]
-        )
-    elif held is not None:
-        batch = held(nodes, planned.slots) * max(compute.itemsize, 4)
-    # Parameters, their copy for the arithmetic, gradients, Adam's two averages; their own mean.
-    own = (6 if any(r.average for r in replicas) else 5) * 4 * entries
-    return (0, batch + own) if device.type == "cuda" else (batch, own)
+        return (vectors + _VECTORS_BESIDE) * model.hidden_channels + model.in_channels
+    # Nothing is known of another model but its parameters; a matrix of them has as many rows as it gives outputs.
+    return 4 * sum(p.size(0) if p.dim() else 1 for p in model.parameters())
 
 
 def free_memory(device: torch.device) -> int:

@@ -220,8 +220,9 @@ def _converges(table: Table) -> str:
     """What M-SMG-JK with the SUM readout does on the sets where the paper takes the MEAN."""
     said = []
     for name, variant in table:
-        if variant == _SUM and (mean := _plain(table, name, variant)) is not None:
-            ours = _score(table[name, variant]["paper"])
+        runs = table[name, variant]["paper"]
+        if variant == _SUM and runs and (mean := _plain(table, name, variant)) is not None:
+            ours = _score(runs)
             verdict = "it does" if ours.mean >= mean.mean - mean.error else "nor does it"
             said.append(f"{verdict} here on {name} ({ours.mean:.1f} in its best epoch, with MEAN {mean.mean:.1f})")
     if not said:

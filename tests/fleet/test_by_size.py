@@ -8,10 +8,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from softmask.baselines.batch_norm import MaskedBatchNorm
+from softmask.baselines.ppgn import PPGN
+from softmask.data import Features
 from softmask.data.catalog import open_data
+from softmask.data.convert import as_store
 from softmask.data.splits import stratified_folds
+from softmask.data.synthetic import motif
+from softmask.fleet import Fleet, Replica
 from softmask.fleet.batches import blocks_of, deal, plan, with_layout
 from softmask.fleet.by_size import SizeClass, evenly, size_classes
+from softmask.fleet.program import Program
+from softmask.fleet.snapshot import Snapshot
+from softmask.nn import KeyedDropout
 from softmask.ops.pair_blocks import num_pairs
 
 
@@ -118,3 +127,116 @@ def test_real_sets_need_far_fewer_pairs(real_set, name):
     else:
         assert total < 0.5 * mixed(5)
         assert total < 0.9 * mixed(32)
+
+
+SMALL, MIDDLE, LARGE = (motif(num_graphs=60, seed=2, background=size) for size in ((5, 9), (15, 18), (30, 40)))
+STORE = as_store([LARGE[g] if g % 10 == 3 else MIDDLE[g] if g % 5 == 1 else SMALL[g] for g in range(60)])
+FEATURES = Features.of(STORE)
+
+
+class Norm(PPGN):
+    """With batch norm and dropout of what it says of graphs."""
+
+    def __init__(self):
+        super().__init__(FEATURES.channels, 6, 2, 2)
+        self.norm, self.drop = MaskedBatchNorm(2), KeyedDropout(0.3)
+
+    def forward(self, x, edge_index, batch, batch_size, pair_blocks):
+        out = super().forward(x, edge_index, batch, batch_size, pair_blocks)
+        there = (batch.last > batch.first).unsqueeze(1)
+        return out + self.drop(self.norm(out, there))
+
+
+def fleet(replicas, model=Norm, **options):
+    options = {"batch_size": 4, "precision": "float64"} | options
+    return Fleet(model, STORE, FEATURES(STORE), replicas, **options)
+
+
+def replicas():
+    """One with graphs of all sizes, one without the small, one without the large, one with the large alone."""
+    rng, sizes = np.random.default_rng(0), STORE.sizes.numpy()
+    ids = [rng.permutation(np.flatnonzero(of)) for of in (sizes > 0, sizes > 12, sizes < 25, sizes > 25)]
+    parts = [{}, {"other": rng.permutation(60)[:7]}, {}, {}]
+    return [
+        Replica(seed, own[:-3], {"test": own[-3:]} | part, lr=1e-2, weight_decay=1e-3, average=float(seed % 3))
+        for seed, (own, part) in enumerate(zip(ids, parts))
+    ]
+
+
+@pytest.fixture(scope="module")
+def together():
+    made = fleet(replicas())
+    assert len(made.classes) == 3
+    assert len({tuple(plan.batches.tolist()) for plan in made.train_plans}) > 1
+    return made.train(3)
+
+
+@pytest.mark.parametrize("r", range(4))
+def test_batch_norm_dropout_and_averages_are_a_replicas_own(together, r):
+    alone = fleet([replicas()[r]]).train(3)
+    assert any("running" in name for name in alone.weights[0])
+    for name, t in alone.weights[0].items():
+        torch.testing.assert_close(t, together.weights[r][name], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(alone.train_loss[0], together.train_loss[r], atol=1e-9)
+    for part, loss in alone.loss.items():
+        np.testing.assert_allclose(loss[0], together.loss[part][r], atol=1e-9)
+
+
+def assert_same(found, expected):
+    for own, other in zip(found.weights, expected.weights):
+        assert all(torch.equal(t, other[name]) for name, t in own.items())
+    np.testing.assert_array_equal(found.train_loss, expected.train_loss)
+    for part, loss in expected.loss.items():
+        np.testing.assert_array_equal(found.loss[part], loss)
+
+
+def test_an_interrupted_training_goes_on(together, tmp_path):
+    snapshot = Snapshot(tmp_path / "state.safetensors", every=0)
+    cut = fleet(replicas()).train(3, on_epoch=lambda epoch, _: epoch == 2, snapshot=snapshot)
+    assert cut.interrupted
+    assert_same(fleet(replicas()).train(3, snapshot=snapshot), together)
+
+
+def test_another_dealing_does_not_go_on_from_it(tmp_path):
+    snapshot = Snapshot(tmp_path / "state.safetensors", every=0)
+    fleet(replicas()).train(3, on_epoch=lambda epoch, _: epoch == 2, snapshot=snapshot)
+    other = fleet(replicas(), batch_size=3)
+    assert_same(other.train(3, snapshot=snapshot), fleet(replicas(), batch_size=3).train(3))
+
+
+def test_warming_up_changes_nothing(together, monkeypatch):
+    """What comes before a capture on CUDA: every program runs, and what it says it changes is put back."""
+    seen = set()
+
+    def warmed(program):
+        if program not in seen:
+            before = [t.clone() for t in program.changes]
+            for _ in range(3):
+                program.run()
+            for t, old in zip(program.changes, before):
+                t.copy_(old)
+        seen.add(program)
+        program.run()
+
+    monkeypatch.setattr(Program, "__call__", warmed)
+    assert_same(fleet(replicas()).train(3), together)
+    assert len(seen) == 1 + 3 + 2  # the beginning of an epoch, a step of each class, two parts
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_several_classes_need_no_more_memory_than_one():
+    def reserved(train):
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved()
+        torch.cuda.reset_peak_memory_stats()
+        made = fleet(
+            [Replica(s, train, lr=1e-3) for s in range(4)],
+            lambda: PPGN(FEATURES.channels, 128, 3, 2),
+            **{"device": "cuda", "precision": "float32", "compiles": False},
+        )
+        made.train(1)
+        return torch.cuda.max_memory_reserved() - before
+
+    reserved(range(60))  # what the libraries keep for themselves
+    each = [reserved(one.members(range(60), STORE.sizes)) for one in fleet(replicas()).classes]
+    assert reserved(range(60)) < 1.2 * max(each) < 0.8 * sum(each)
