@@ -3,15 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from inspect import signature
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.func import functional_call, vmap
 from torch.nn import Module
 
 from softmask.data.store import GraphStore
@@ -27,6 +24,7 @@ from softmask.fleet.graphs import Graphs
 from softmask.fleet.history import History, find_troubles
 from softmask.fleet.levels import LevelledBatch
 from softmask.fleet.losses import LOSSES, METRICS, own_loss
+from softmask.fleet.models import Crew, Models, differentiated
 from softmask.fleet.pairs import Layout, StorePairs, places_in
 from softmask.fleet.precision import Precision, resolve
 from softmask.fleet.program import Program, capture_all
@@ -53,40 +51,6 @@ _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
 # Called after every epoch with its number (from 1) and the metrics by part; True ends the training.
 OnEpoch = Callable[[int, dict[str, Tensor]], bool | None]
-
-
-class _Crew(NamedTuple):
-    """Replicas `first` to `last` (excluded), which compute together, their parameters and their statistics.
-
-    With levels it is one replica, and `alone` is its model.
-    """
-
-    first: int
-    last: int
-    parameters: dict[str, Tensor]
-    statistics: dict[str, Tensor]
-    alone: Module | None = None
-
-
-def _rows(crew: _Crew) -> slice:
-    """Which replicas these are."""
-    return slice(crew.first, crew.last)
-
-
-class _Forward(NamedTuple):
-    """What the models of a crew give for a batch.
-
-    Args:
-        out: ``[replicas, slots, outputs]``.
-        extra: the losses of their own that they add, ``[replicas]``; zero where they have none.
-        masks: on request, each layer's largest mask, ``[replicas, layers]``.
-        kept: the statistics that they keep, as this batch leaves them.
-    """
-
-    out: Tensor
-    extra: Tensor
-    masks: Tensor | None
-    kept: dict[str, Tensor]
 
 
 class _Part(NamedTuple):
@@ -180,9 +144,9 @@ class Fleet:
         check_tokens(x, self.stack.model)
         self.graphs = Graphs(store, x, self.stack.model, self.device, dtype, compute, edge_x, merge, pairs)
         self.model = self.stack.model
+        self.models = Models(self.model)
         self.loss = own_loss(self.model) if hasattr(self.model, "loss_per_graph") else LOSSES[loss]
         self.metric = METRICS[loss]
-        self.shows_targets = "y" in signature(self.model.forward).parameters
         self.has_masks = isinstance(self.model, SoftMaskGNN | GeometricSoftMaskGNN)
         y, self.mean, self.std = scaled_targets(self.graphs.store, self.replicas)
         self.y = y.to(dtype) if y.is_floating_point() else y
@@ -209,16 +173,16 @@ class Fleet:
         if self.graphs.levels is None:
             together = len(replicas) if self.device.type == "cuda" else self._cached_replicas()
             self.crews = [
-                _Crew(first, last, self.stack.parameters(first, last), self.stack.kept(first, last))
+                Crew(first, last, self.stack.parameters(first, last), self.stack.kept(first, last))
                 for first in range(0, len(replicas), together)
                 for last in [min(first + together, len(replicas))]
             ]
         else:
             # Every replica's batches have classes of their own.
             models = [self.stack.module(r) for r in range(len(replicas))]
-            self.crews = [_Crew(r, r + 1, dict(m.named_parameters()), {}, m) for r, m in enumerate(models)]
+            self.crews = [Crew(r, r + 1, dict(m.named_parameters()), {}, m) for r, m in enumerate(models)]
         # Crews that are evaluated at once: as few as hold whole committees.
-        self.juries: list[list[_Crew]] = [[]]
+        self.juries: list[list[Crew]] = [[]]
         for crew in self.crews:
             self.juries[-1].append(crew)
             if crew.last % committee == 0:
@@ -313,44 +277,17 @@ class Fleet:
         width = self.stack.copy.itemsize
         return max(1, (_CACHE_HALF if width == 2 else _CACHE) // (width * rows * wide))
 
-    @torch.no_grad()
     def _try_out(self) -> None:
         """A graph of one replica through the model and back, so that one that cannot be a fleet is refused at once."""
         crew = self.crews[0]
         if self.graphs.levels is None:
-            crew = _Crew(0, 1, self.stack.parameters(0, 1), self.stack.kept(0, 1))
+            crew = Crew(0, 1, self.stack.parameters(0, 1), self.stack.kept(0, 1))
         graphs, nodes, layout = self.tables[-1][0, :1], self.train_plans[-1].nodes, self.train_plans[-1].layout
         if layout is None:
             graphs = graphs[:, :1]
             nodes = max(int(self.graphs.store.sizes[graphs]), 1)
-        batch, y = self.graphs.batch(graphs, nodes, layout), self._targets_of(_rows(crew), graphs)
-        self.model.eval()
-        # Without a rule vmap would loop over the replicas, one by one, in silence.
-        functorch: Any = torch._C._functorch
-        before = functorch._is_vmap_fallback_enabled()
-        functorch._set_vmap_fallback_enabled(False)
-        try:
-            out = self._forward(crew, batch, {}).out
-            # Dropout, and the gradients of an operator, come in training only.
-            self.model.train()
-            with torch.enable_grad():
-                trained = self._forward(crew, batch, self._dropout_buffers(crew), y)
-                _differentiated(trained.out.sum() + trained.extra.sum(), crew)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {(str(error).strip() or 'nothing').splitlines()[0]}"
-            if "random operation" in reason:
-                reason += "; softmask.nn.KeyedDropout draws for each replica by its own seed"
-            raise SettingError(
-                "this model cannot be a fleet: it must take (x, neighbours, batch, batch_size), give one tensor (in "
-                "training also a loss to add), build on the sums of softmask.ops, and use only operators that vmap "
-                f"knows; it said: {reason}"
-            ) from error
-        finally:
-            functorch._set_vmap_fallback_enabled(before)
-        if out.dim() != 3 or out.shape[:2] != graphs.shape:
-            raise SettingError(f"the model must give [graphs, outputs]; for one graph it gave {list(out.shape[1:])}")
+        batch, y = self.graphs.batch(graphs, nodes, layout), self._targets_of(crew.rows, graphs)
+        out = self.models.try_out(crew, batch, self._dropout_buffers(crew), y)
         outputs = self.y.size(-1) if self.y.dim() == 3 else int(self.y.max()) + 1
         if out.size(2) != outputs and (self.y.dim() == 3 or out.size(2) < outputs):
             raise SettingError(f"the model gives {out.size(2)} outputs for {outputs} classes or targets")
@@ -488,37 +425,35 @@ class Fleet:
             return side_by_side(run, crews)
         return [run(crew) for crew in crews]
 
-    def _gradients(self, k: int, crew: _Crew) -> tuple[Sequence[Tensor], Sequence[Tensor], dict[str, Tensor]]:
+    def _gradients(self, k: int, crew: Crew) -> tuple[Sequence[Tensor], Sequence[Tensor], dict[str, Tensor]]:
         """The gradients of a crew's next batch, loss and metric of its graphs, and the models' statistics after it."""
         batch, y, buffers = self._run_prepare(k, crew)
         with torch.enable_grad():
             total, statistics, *sums = self._run_loss(crew, batch, y, buffers)
         with matmul_precision(self.tf32_gradients):
-            found = _differentiated(total, crew)
+            found = differentiated(total, crew)
         return found if crew.alone is None else [g.unsqueeze(0) for g in found], sums, statistics
 
     def _next_graphs(self, k: int) -> Tensor:
         return self.tables[k].index_select(0, self.cursor[k : k + 1]).squeeze(0)
 
-    def _prepare(self, k: int, crew: _Crew) -> tuple[Batch | LevelledBatch, Tensor, dict[str, Tensor]]:
+    def _prepare(self, k: int, crew: Crew) -> tuple[Batch | LevelledBatch, Tensor, dict[str, Tensor]]:
         """The next batch of every replica, its targets, and the keys of its dropout."""
-        graphs, made = self._next_graphs(k)[_rows(crew)], self.train_plans[k]
+        graphs, made = self._next_graphs(k)[crew.rows], self.train_plans[k]
         batch = self.graphs.batch(graphs, made.nodes, made.layout)
-        return batch, self._targets_of(_rows(crew), graphs), self._dropout_buffers(crew)
+        return batch, self._targets_of(crew.rows, graphs), self._dropout_buffers(crew)
 
-    def _loss(
-        self, crew: _Crew, batch: Batch | LevelledBatch, y: Tensor, buffers: dict[str, Tensor]
-    ) -> tuple[Any, ...]:
+    def _loss(self, crew: Crew, batch: Batch | LevelledBatch, y: Tensor, buffers: dict[str, Tensor]) -> tuple[Any, ...]:
         """What is differentiated, the sum over replicas of the mean loss and of what the model adds; the models'
         statistics after this batch; and loss and metric of each one's graphs.
         """
-        out, extra, _, kept = self._forward(crew, batch, buffers, y)
+        out, extra, _, kept = self.models.forward(crew, batch, buffers, y)
         there = batch.graphs >= 0
         loss = torch.where(there, self.loss(out, y), 0).sum(dim=1)
         # The gradient of the sum is each replica's own: none sees another's parameters.
         total = (loss / there.sum(dim=1).clamp(min=1) + extra).sum()
         kept = {name: t.detach() for name, t in kept.items()}
-        return total, kept, loss.detach(), torch.where(there, self._score(_rows(crew), out.detach(), y), 0).sum(dim=1)
+        return total, kept, loss.detach(), torch.where(there, self._score(crew.rows, out.detach(), y), 0).sum(dim=1)
 
     def _score(self, rows: slice, out: Tensor, y: Tensor) -> Tensor:
         """The metric of every graph of some replicas."""
@@ -544,7 +479,7 @@ class Fleet:
         for crew, statistics in zip(self.crews, kept):
             for name, now in statistics.items():
                 # A replica without a batch has seen nothing.
-                on = active[_rows(crew)].reshape(-1, *[1] * (now.dim() - 1))
+                on = active[crew.rows].reshape(-1, *[1] * (now.dim() - 1))
                 crew.statistics[name].copy_(torch.where(on, now, crew.statistics[name]))
         if self.average is not None:
             self.average.step(self.stack.flat, self.adam.steps, active)
@@ -554,70 +489,18 @@ class Fleet:
         # Warming up a program takes steps of its own, perhaps more than an epoch has.
         self.cursor[k].add_(1).remainder_(self.train_plans[k].steps)
 
-    def _move(self, active: Tensor, crew: tuple[_Crew, Sequence[Tensor]]) -> None:
+    def _move(self, active: Tensor, crew: tuple[Crew, Sequence[Tensor]]) -> None:
         self.adam.step(self.stack.gather(crew[1]), self.lr, active, crew[0].first)
 
-    def _dropout_buffers(self, crew: _Crew) -> dict[str, Tensor]:
+    def _dropout_buffers(self, crew: Crew) -> dict[str, Tensor]:
         """Key and rate of every dropout of every replica for this step."""
-        rows = _rows(crew)
+        rows = crew.rows
         keys = fold_key(fold_key(self.keys[rows], _DROPOUT), self.adam.steps[rows].squeeze(1).long())
         buffers = {}
         for i, name in enumerate(self.dropouts):
             buffers[f"{name}.key"] = fold_key(keys, i)
             buffers[f"{name}.rate"] = self.rates[name][rows]
         return buffers
-
-    def _forward(
-        self,
-        crew: _Crew,
-        batch: Batch | LevelledBatch,
-        buffers: dict[str, Tensor],
-        y: Tensor | None = None,
-        masks: bool = False,
-    ) -> _Forward:
-        """A batch through the models of a crew; `y` are its targets, for models that see them in training."""
-        if isinstance(batch, LevelledBatch):
-            return self._forward_alone(crew, batch, buffers, masks)
-        slots = batch.graphs.size(1)
-
-        def one(parameters, buffers, x, neighbours, segments, edges, pairs, y):
-            tensors, inputs = {**parameters, **buffers}, (x, neighbours, segments)
-            given = {"edge_attr": edges, "pos": pairs, "pair_blocks": batch.pair_blocks}
-            options = {"batch_size": slots} | {name: value for name, value in given.items() if value is not None}
-            options |= {"y": y} if self.shows_targets else {}
-            if not masks:
-                found = functional_call(self.model, tensors, inputs, options)
-                out, extra = found if isinstance(found, tuple) else (found, torch.zeros((), device=x.device))
-                if not isinstance(extra, Tensor) or extra.dim():
-                    got = list(extra.shape) if isinstance(extra, Tensor) else type(extra).__name__
-                    raise SettingError(f"a loss that a model adds must be one number, a tensor without size, got {got}")
-                # What the model assigned to its buffers, torch writes back into the dictionary.
-                return _Forward(out, extra, None, {name: tensors[name] for name in crew.statistics})
-            out, used = functional_call(self.model, tensors, inputs, options | {"return_masks": True})
-            real = (segments.graph >= 0).unsqueeze(-1)
-            largest = torch.stack([torch.where(real, m, 0).amax() for m in used])
-            return _Forward(out, torch.zeros((), device=x.device), largest, {})
-
-        out_dims: Any = _Forward(0, 0, 0 if masks else None, 0)  # type: ignore[arg-type]
-        in_dims = (0, 0, *batch.in_dims(), None if y is None else 0)
-        run = vmap(one, in_dims=in_dims, out_dims=out_dims, randomness="error")
-        tensors, (x, neighbours, segments, _, edges, pairs, _) = buffers | crew.statistics, batch
-        return run(crew.parameters, tensors, x, neighbours, segments, edges, pairs, y)
-
-    def _forward_alone(self, crew: _Crew, batch: LevelledBatch, buffers: dict[str, Tensor], masks: bool) -> _Forward:
-        """The same for one replica, whose model is called as it is."""
-        assert crew.alone is not None
-        model = crew.alone.train(self.model.training)
-        for name, value in buffers.items():
-            dropout, _, field = name.rpartition(".")
-            setattr(model.get_submodule(dropout), field, value.squeeze(0))
-        out, used = model(batch.x, batch.levels, return_masks=True)
-        none = torch.zeros(1, device=self.device)
-        if not masks:
-            return _Forward(out.unsqueeze(0), none, None, {})
-        # A batch without graphs has no masks.
-        largest = torch.stack([F.pad(m.reshape(-1), (0, 1)).amax() for m in used])
-        return _Forward(out.unsqueeze(0), none, largest.unsqueeze(0), {})
 
     def _targets_of(self, rows: slice, graphs: Tensor) -> Tensor:
         """The targets of some replicas' graphs."""
@@ -635,7 +518,7 @@ class Fleet:
             for jury in self.juries:
                 self._evaluate_jury(jury, part)
 
-    def _evaluate_jury(self, jury: Sequence[_Crew], part: _Part) -> None:
+    def _evaluate_jury(self, jury: Sequence[Crew], part: _Part) -> None:
         rows = slice(jury[0].first, jury[-1].last)
         loss, metric, largest = zip(
             *(
@@ -662,7 +545,7 @@ class Fleet:
             largest = [
                 torch.stack(
                     [
-                        self._answers(crew, graphs[_rows(crew)], made.nodes, made.layout)[1]
+                        self._answers(crew, graphs[crew.rows], made.nodes, made.layout)[1]
                         for table, made in zip(self.tables, self.train_plans)
                         for graphs in table
                     ]
@@ -671,14 +554,14 @@ class Fleet:
             ]
         return torch.cat([masks.amax(dim=0).amin(dim=1) for masks in largest]).double().cpu().numpy()
 
-    def _answers(self, crew: _Crew, graphs: Tensor, nodes: int, layout: Layout | None) -> tuple[Tensor, Tensor]:
+    def _answers(self, crew: Crew, graphs: Tensor, nodes: int, layout: Layout | None) -> tuple[Tensor, Tensor]:
         """What the models of a crew say of a batch, and their largest masks by layer."""
         batch = self.graphs.batch(graphs, nodes, layout, again=True)
-        out, _, masks, _ = self._forward(crew, batch, {}, masks=self.has_masks)
+        out, _, masks, _ = self.models.forward(crew, batch, {}, masks=self.has_masks)
         return out, torch.ones_like(out[:, 0, :1]) if masks is None else masks
 
     def _scores(
-        self, jury: Sequence[_Crew], graphs: Tensor, nodes: int, layout: Layout | None
+        self, jury: Sequence[Crew], graphs: Tensor, nodes: int, layout: Layout | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Loss and metric summed over a batch's graphs, ``[replicas]``, and the largest masks by layer."""
         rows = slice(jury[0].first, jury[-1].last)
@@ -692,11 +575,6 @@ class Fleet:
             torch.where(there, self._score(rows, out, y), 0).sum(dim=1).double(),
             torch.cat([masks for _, masks in answers]),
         )
-
-
-def _differentiated(total: Tensor, crew: _Crew) -> tuple[Tensor, ...]:
-    """The gradients of a crew's parameters; zero for one that the model does not use."""
-    return torch.autograd.grad(total, list(crew.parameters.values()), allow_unused=True, materialize_grads=True)
 
 
 def _as_it_is(method: Any) -> Any:
