@@ -181,13 +181,8 @@ class Fleet:
             # Every replica's batches have classes of their own.
             models = [self.stack.module(r) for r in range(len(replicas))]
             self.crews = [Crew(r, r + 1, dict(m.named_parameters()), {}, m) for r, m in enumerate(models)]
-        # Crews that are evaluated at once: as few as hold whole committees.
-        self.juries: list[list[Crew]] = [[]]
-        for crew in self.crews:
-            self.juries[-1].append(crew)
-            if crew.last % committee == 0:
-                self.juries.append([])
-        self.juries.pop()
+        # Crews that are evaluated at once: a committee may have members in several.
+        self.juries = [self.crews] if committee > 1 else [[crew] for crew in self.crews]
         self._try_out()
 
     def _tensor(self, values: Sequence[float]) -> Tensor:
