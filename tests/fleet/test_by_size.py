@@ -15,7 +15,8 @@ from softmask.data.catalog import open_data
 from softmask.data.convert import as_store
 from softmask.data.splits import stratified_folds
 from softmask.data.synthetic import motif
-from softmask.fleet import Fleet, Replica
+from softmask.errors import CannotRun
+from softmask.fleet import Fleet, Replica, train_in_waves, waves
 from softmask.fleet.batches import blocks_of, deal, plan, with_layout
 from softmask.fleet.by_size import SizeClass, evenly, size_classes
 from softmask.fleet.program import Program
@@ -221,6 +222,22 @@ def test_warming_up_changes_nothing(together, monkeypatch):
     monkeypatch.setattr(Program, "__call__", warmed)
     assert_same(fleet(replicas()).train(3), together)
     assert len(seen) == 1 + 3 + 2  # the beginning of an epoch, a step of each class, two parts
+
+
+def test_whether_to_compile_follows_from_the_batches_that_there_are(monkeypatch):
+    asked = []
+
+    def begin(*args, compiles, **options):
+        asked.append(compiles)
+        raise CannotRun("not begun")
+
+    held = sum(made.steps * Norm().numbers_held(made.rows, made.slots) for made in fleet(replicas()).train_plans)
+    enough = 3 * waves._WORTH_COMPILING / (4 * 8 * held)  # three classes; four replicas in float64
+    monkeypatch.setattr(waves, "Fleet", begin)
+    for epochs in (int(0.99 * enough), int(1.01 * enough)):
+        with pytest.raises(CannotRun, match="not begun"):
+            train_in_waves(Norm, STORE, FEATURES(STORE), replicas(), epochs, batch_size=4, precision="float64")
+    assert asked == [False, True]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
