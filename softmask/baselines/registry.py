@@ -87,6 +87,7 @@ def uses_of(model: str) -> tuple[str, ...] | None:
     return ("model", *(BASELINES[model].uses if model in BASELINES else _OWN_USES))
 
 
+_NO_KERNEL = "it is no kernel"
 _IDLE: dict[Way, dict[str, str]] = {
     "once": {
         "patience": "it has no epochs to stop after",
@@ -96,8 +97,8 @@ _IDLE: dict[Way, dict[str, str]] = {
         "weights": "it has none",
         "device": "it computes on the CPU",
     },
-    "one by one": {"precision": "it computes in float32"},
-    "fleet": {},
+    "one by one": {"precision": "it computes in float32", "force": _NO_KERNEL},
+    "fleet": {"force": _NO_KERNEL},
 }
 # What these ways do anyway may be asked for.
 _ANYWAY = {("once", "precision"): "float64", ("once", "device"): "cpu", ("one by one", "precision"): "float32"}

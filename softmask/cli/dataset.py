@@ -73,11 +73,14 @@ def open_dataset(
             f"{data}: cannot be read as it is; save a table of molecules as .csv, .tsv, .parquet or .smi"
         )
     from softmask.data.catalog import open_data
+    from softmask.data.statistics import direction
     from softmask.data.targets import pick_targets
 
     store = open_data(data, data_dir)
     if learn and store.y is None:
         raise SettingError(f"{data} has no graph labels or targets to learn")
+    if learn and store.directed and not quiet:
+        print(f"{data}: {direction(store)}", file=sys.stderr)
     return Dataset(pick_targets(store, targets) if targets else store)
 
 

@@ -124,7 +124,7 @@ def evaluate(
     name = store.info.get("name", data)
     base = options.settings_of(source, name, given)
     settings = [base] if grid is None else options.grid_of(grid, name, sample, seed, base, given)
-    idle = {"repeats": repeats, "validation": validation if grid is None else None, "device": device}
+    idle = {"repeats": repeats, "validation": validation if grid is None else None, "device": device, "force": force}
     check_options((s.model for s in settings), **idle)
     study_ = ask(
         store,

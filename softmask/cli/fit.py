@@ -12,6 +12,7 @@ from softmask.atomic import check_writable
 from softmask.cli import options
 from softmask.cli.interrupt import stop_on_interrupt
 from softmask.cli.progress import epoch_bar
+from softmask.errors import SettingError
 
 
 def fit(
@@ -22,6 +23,7 @@ def fit(
     task: options.Task = None,
     skip_invalid: options.SkipInvalid = False,
     source: options.Source = None,
+    model: Annotated[str | None, typer.Option("--model", hidden=True)] = None,
     variant: options.Variant = None,
     hidden: options.Hidden = None,
     layers: options.Layers = None,
@@ -60,6 +62,15 @@ def fit(
     """
     from softmask.fleet.ranks import is_first, world_size
 
+    if model is not None:
+        raise SettingError(
+            "--model: fit, predict and explain are for soft-mask models alone (--variant); baselines are measured by "
+            f"softmask evaluate {data} --model {model}"
+        )
+    if out.suffix != ".safetensors":
+        raise SettingError(
+            f"--out {out}: a model file is one of safetensors; name it {out.with_suffix('.safetensors')}"
+        )
     if is_first():
         check_writable(out)
     from softmask.cli.dataset import open_dataset

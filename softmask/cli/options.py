@@ -43,7 +43,10 @@ Model = Annotated[
     ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Compute a kernel even where its cost is estimated to be beyond reason.")
+    bool,
+    typer.Option(
+        "--force", help="Compute a kernel even if it may need over two hours, 12 GB or all memory that is free."
+    ),
 ]
 Variant = Annotated[str | None, typer.Option(help="smg, smg-jk, m-smg or m-smg-jk.", show_default="smg-jk")]
 Hidden = Annotated[int | None, typer.Option(help="Size of the hidden vectors.", show_default="64")]

@@ -66,7 +66,10 @@ def epoch_log(what: str, epochs: int) -> Iterator[Callable[..., None]]:
 
 @contextmanager
 def study_bar() -> Iterator[Callable[[str, int, int, int, int], None]]:
-    """Gives a function to call now and then with a stage, its finished jobs, its jobs, an epoch and its epochs."""
+    """Gives a function to call now and then with a stage, its finished jobs, its jobs, an epoch and its epochs.
+
+    It moves a bar on the terminal, and where the output is piped, it writes a line a minute.
+    """
     console = Console(stderr=True, emoji=False)
     columns = (
         *(TextColumn("[b]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs")),
@@ -74,12 +77,17 @@ def study_bar() -> Iterator[Callable[[str, int, int, int, int], None]]:
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         tasks: dict[str, TaskID] = {}
+        told = monotonic()
 
         def update(stage: str, finished: int, jobs: int, epoch: int, epochs: int) -> None:
+            nonlocal told
             if stage not in tasks:
                 tasks[stage] = progress.add_task(stage, total=jobs * epochs)
             many = f", job {min(finished + 1, jobs)} of {jobs}" if jobs > 1 else ""
             done = finished * epochs + epoch
+            if progress.disable and monotonic() - told >= 60:
+                told = monotonic()
+                print(f"{stage}{many}: epoch {epoch} of {epochs}", file=sys.stderr, flush=True)
             progress.update(tasks[stage], completed=done, description=f"{stage}{many}")
 
         yield update

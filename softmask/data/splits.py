@@ -120,7 +120,7 @@ def inner_validation(y: Any, train_ids: Any, share: float = 0.1, seed: int = 0) 
             raise SettingError(
                 f"a validation part without every class: class {missing[0]} has {(y[ids] == missing[0]).sum()} of "
                 f"{len(ids)} graphs to train on, and none of them would be in a share of {share:g}; use a larger "
-                "share or leave the class out"
+                "share (--validation 0.3) or leave the class out"
             )
     return train, validation
 

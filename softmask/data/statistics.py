@@ -93,12 +93,24 @@ def remarks(store: GraphStore) -> list[str]:
             out.append("one class only: nothing to learn")
         out += [f"class {c!r} has {n} graph only" for c, n in classes if n == 1]
     if store.directed:
-        out.append(
-            "directed: some edges have no counterpart the other way; messages go from the first node to the second"
-        )
+        out.append(direction(store))
     if loops := store.info.get("self_loops"):
         out.append(f"{loops} self loops were dropped: the layers never count them")
     return out
+
+
+def direction(store: GraphStore) -> str:
+    """What it means that some edges of a directed set have no counterpart, and what to do if that was not meant."""
+    source, target = store.edges()
+    proper = source != target
+    source, target = source[proper], target[proper]
+    there = source * store.num_nodes + target
+    alone = int((~torch.isin(target * store.num_nodes + source, there)).sum())
+    which = "no edge has a" if alone == len(there) else f"{alone} of {len(there)} edges have no"
+    return (
+        f"directed: {which} counterpart the other way; messages go from the first node to the second alone. If ties "
+        "have no direction here, write each both ways"
+    )
 
 
 def _classes(store: GraphStore) -> list[tuple[Any, int]] | None:

@@ -142,7 +142,8 @@ def markdown(out: Path) -> str:
     if missing:
         lines += ["", f"Not run yet: {', '.join(missing)}."]
     if sets := sorted({str(r["data"]) for r in found.values()} - {"qm9"}):
-        lines += ["", f"Made on {', '.join(sets)}: this shows that the recipe works, and its numbers mean nothing."]
+        said = f"Made on {', '.join(sets)}: this shows that the recipe works, and its numbers mean nothing."
+        lines = [f"**{said}**", "", *lines]
     return "\n".join(lines) + "\n"
 
 

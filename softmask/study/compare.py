@@ -114,9 +114,12 @@ def _same_data(a: dict[str, Any], b: dict[str, Any], names: str) -> None:
         return
     if a["data"] != b["data"]:
         raise SettingError(f"{names} cannot be compared: they are over different sets, {a['data']} and {b['data']}")
+    start = f"{names} cannot be compared: both name {a['data']}, but "
+    if a["task"] != b["task"]:
+        raise SettingError(f"{start}one is a {a['task']} and the other a {b['task']}; run both over the same target")
     raise SettingError(
-        f"{names} cannot be compared: both name {a['data']}, but its content differed (hash {a['data_hash'][:12]} and "
-        f"{b['data_hash'][:12]}); run both over the same files"
+        f"{start}its graphs or targets differed (hash {a['data_hash'][:12]} and {b['data_hash'][:12]}); run both over "
+        "the same files and the same targets"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from softmask.baselines.registry import way_of
 from softmask.data.fold_files import Fold
 from softmask.data.splits import holdout, inner_validation, stratified_folds
 from softmask.errors import SettingError
@@ -78,12 +79,17 @@ class Protocol:
             return np.sort(np.concatenate([np.asarray(p, dtype=np.int64) for p in parts]))
         return np.setdiff1d(np.arange(len(self.y)), split["test"][fold])
 
-    def _inner(self, run: int, fold: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    def _inner(self, run: int, fold: int, seed: int, chooses: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """A training part without its validation part, and that; one that `chooses` nothing is put back again."""
         split = self.splits[run]
         if "validation" in split:
             chosen = np.asarray(split["validation"][fold], dtype=np.int64)
             return np.setdiff1d(self._outside(run, fold), chosen), chosen
-        return inner_validation(self.y, self._outside(run, fold), self.question.validation, seed)
+        outside = self._outside(run, fold)
+        if not chooses:
+            train, chosen = holdout(self.y[outside], (1 - self.question.validation, self.question.validation), seed)
+            return outside[train], outside[chosen]
+        return inner_validation(self.y, outside, self.question.validation, seed)
 
     def _places(self) -> list[tuple[int, int, np.ndarray]]:
         return [
@@ -110,8 +116,9 @@ class Protocol:
         for run, fold, test in self._places():
             for repeat in range(repeats):
                 seed = seed_of(role, self.splits[run]["seed"], fold, repeat)
-                train, validation = self._inner(run, fold, seed)
                 setting = chosen[run, fold]
+                chooses = way_of(self.question.settings[setting].model) != "once"
+                train, validation = self._inner(run, fold, seed, chooses)
                 epochs = self.question.settings[setting].epochs
                 trials.append(Trial(role, setting, run, fold, repeat, seed, epochs, train, validation, test))
         return trials

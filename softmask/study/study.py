@@ -12,7 +12,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from softmask.data.store import GraphStore
-from softmask.errors import SettingError
+from softmask.errors import SettingError, SoftmaskError
 from softmask.study.executors import Executor
 from softmask.study.figures import figures, rank, ranking, selection
 from softmask.study.protocols import HALVING, Place, Protocol
@@ -62,7 +62,7 @@ class Study:
             if self.weights or not (self.folder / "result.json").is_file():
                 try:
                     self._work(executor, on_progress or (lambda *_: None))
-                except SettingError:
+                except SoftmaskError:
                     # What is refused before anything was trained leaves no study that could never end.
                     if not known and not any((self.folder / "jobs").glob("*/*")):
                         self._forget()

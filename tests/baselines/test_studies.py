@@ -16,7 +16,7 @@ from softmask.baselines.own import OWN
 from softmask.baselines.shallow import SHALLOW
 from softmask.data.convert import with_targets
 from softmask.data.synthetic import motif
-from softmask.errors import SettingError, StudyInterrupted
+from softmask.errors import FeatureError, SettingError, StudyInterrupted
 from softmask.study import Local, Settings, ask, read_record
 from softmask.study.compare import compare_studies
 from softmask.study.figures import figures
@@ -218,8 +218,13 @@ def test_the_model_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     lines = [line for line in code.splitlines() if line.strip()]
     assert len(lines) <= 15
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "docs/baselines.md", "exec"), {})
+    exec(compile(code, "docs/baselines.md", "exec"), {"__name__": "__main__"})
     assert 0 <= float(capsys.readouterr().out) <= 1
+    # The same file, named on the command line: to be imported runs no study.
+    Path("nets.py").write_text(code)
+    store, settings = motif(num_graphs=60), baseline_settings("nets.py:MyNet", epochs=1)
+    assert ask(store, settings, folds=2, repeats=1, folder="by-name").run(CPU).result
+    assert capsys.readouterr().out == ""
 
 
 def test_the_docs_list_every_baseline():
@@ -280,3 +285,19 @@ def test_what_is_refused_before_it_was_trained_leaves_no_study(tmp_path):
     assert not (tmp_path / "study.json").exists()
     assert not (tmp_path / "jobs").exists()
     assert mine.read_text() == "mine"
+
+
+def test_what_trains_once_needs_no_class_in_a_validation_part(tmp_path):
+    """Three graphs of a class: a network cannot choose its epoch on a tenth without one; a histogram chooses none."""
+    store = with_targets(motif(num_graphs=30), ["few" if g % 10 == 0 else "many" for g in range(30)])
+    with pytest.raises(SettingError, match="--validation"):
+        ask(store, baseline_settings("gcn", epochs=1), folds=3, folder=tmp_path / "gcn").run(CPU)
+    record = ask(store, baseline_settings("labels-logistic"), folds=3, folder=tmp_path / "labels").run(CPU)
+    assert np.shape(record.result["figures"]["fair"]["scores"]) == (1, 3)
+
+
+def test_features_that_are_not_there_leave_no_study(tmp_path):
+    study = ask(STORE, baseline_settings("gin", epochs=1, attributes=True), folds=2, folder=tmp_path / "study")
+    with pytest.raises(FeatureError, match="attributes"):
+        study.run(CPU)
+    assert not (study.folder / "study.json").exists()

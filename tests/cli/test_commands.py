@@ -124,6 +124,8 @@ def test_evaluate(run, data, tmp_path, monkeypatch):
     assert "epoch chosen on validation parts" in " ".join(out.split())
     code, out, _ = run("results", "list")
     assert "2 studies" in out
+    # Folders stand on lines of their own, to be copied.
+    assert {line.split()[1] for line in out.splitlines()[-2:]} == {str(p) for p in Path("studies").iterdir()}
     code, out, _ = run("results", "show", told["folder"])
     assert "epoch chosen on the test folds" in out
 
@@ -172,7 +174,9 @@ def test_errors_are_one_message_and_exit_code_2(run, data, model, tmp_path):
     for args, words in [
         (["fit", "MUTAGG", "--out", tmp_path / "m.safetensors"], "MUTAG"),
         (["fit", data, "--out", tmp_path / "no" / "m.safetensors"], "no folder"),
-        (["fit", data, "--out", tmp_path], "folder"),
+        (["fit", data, "--out", tmp_path / "m.pt"], "m.safetensors"),
+        (["fit", data, "--out", tmp_path / "m.safetensors", "--model", "gin"], "softmask evaluate"),
+        (["evaluate", data, "--force"], "no effect on soft-mask"),
         (["fit", data, "--out", "/proc/m.safetensors"], "cannot write"),
         (["fit", data, "--out", tmp_path / "m.safetensors", "--seed", "99999999999999999999"], "seed"),
         (["fit", data, "--out", tmp_path / "m.safetensors", "--device", "mps"], "device"),
@@ -329,3 +333,34 @@ def test_nothing_more_is_begun_after_a_request_that_came_in_the_last_epoch(more,
         train()
     assert end.value.exit_code == 130
     assert "the same command goes on" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(("back", "told"), [(0, "no edge has a counterpart"), (1, "5 of 7 edges have no counterpart")])
+def test_ties_that_stand_once_are_spoken_of_before_training(run, tmp_path, back, told):
+    from softmask.data.tu import read_tu
+
+    place = tmp_path / "ties"
+    place.mkdir()
+    edges = ["1, 2", "2, 3", "4, 5", "5, 6", "6, 4", "7, 8"] + ["2, 1"] * back
+    (place / "ties_A.txt").write_text("\n".join(edges) + "\n")
+    (place / "ties_graph_indicator.txt").write_text("".join(f"{g}\n" for g in (1, 1, 1, 2, 2, 2, 3, 3)))
+    (place / "ties_graph_labels.txt").write_text("0\n1\n0\n")
+    assert read_tu(place).directed
+    code, _, err = run("fit", place, "--out", tmp_path / "m.safetensors", *QUICK)
+    assert code == 0
+    assert told in " ".join(err.split())
+    assert "write each both ways" in " ".join(err.split())
+
+
+def test_a_log_says_how_far_a_study_is(monkeypatch, capsys):
+    from softmask.cli import progress
+
+    clock = iter(range(0, 1000, 25))
+    monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
+    with progress.study_bar() as update:
+        for epoch in range(1, 7):
+            update("fair", 1, 3, epoch, 6)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert all(re.fullmatch(r"fair, job 2 of 3: epoch \d of 6", line) for line in lines)
+    assert len(lines) < 4

@@ -96,7 +96,8 @@ def test_the_quick_form(tmp_path):
         with pytest.raises(SettingError, match="made with other settings"):
             replace(row, settings=replace(row.settings, epochs=99)).done(store, tmp_path)
     text = markdown(tmp_path)
-    assert text.count("\n| ") == 12
+    assert text.startswith("**Made on qm9-sample: this shows that the recipe works")
+    assert text.count("\n| ") == 13
     assert "of 24 figures are at or below the paper's" in text
     assert "geometric soft-mask, ours" in text
     assert "DTNN, here" in text

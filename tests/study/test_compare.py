@@ -21,7 +21,13 @@ def study(name, seed=0, metric="accuracy", shift=0.0):
         figures[figure] = {"label": label, "mean": float(scores.mean()), "scores": scores.tolist()}
     return Record(
         folder=Path("studies") / name,
-        question={"data": "MUTAG", "data_hash": "0123456789abcdef", "metric": metric, "graphs": GRAPHS},
+        question={
+            "data": "MUTAG",
+            "data_hash": "0123456789abcdef",
+            "task": "classification",
+            "metric": metric,
+            "graphs": GRAPHS,
+        },
         splits=[
             {"seed": run, "test": [f.tolist() for f in np.array_split(split.permutation(GRAPHS), FOLDS)]}
             for run in range(RUNS)
@@ -98,7 +104,11 @@ def _swap(record):
     ("change", "message"),
     [
         (lambda r: r.question.update(data="NCI1", data_hash="f"), "different sets, MUTAG and NCI1"),
-        (lambda r: r.question.update(data_hash="fedcba9876543210"), "content differed .*0123456789ab and fedcba987654"),
+        (lambda r: r.question.update(data_hash="fedcba9876543210"), "targets differed .*0123456789ab and fedcba987654"),
+        (
+            lambda r: r.question.update(data_hash="f", task="regression"),
+            "one is a classification .* over the same target",
+        ),
         (lambda r: r.question.update(metric="mean absolute error"), "metrics are accuracy and mean absolute error"),
         (lambda r: r.splits.pop(), "2 and 1 runs"),
         (lambda r: r.splits[0]["test"].pop(), "5 and 4 folds in run 0"),

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from softmask.baselines.shallow.choice import MOST_TO_CHOOSE_ON
 from softmask.data.store import GraphStore
 from softmask.errors import CannotRun
+from softmask.fleet.waves import free_memory
 
 MINUTES = 120.0
 GIGABYTES = 12.0
@@ -22,15 +25,15 @@ class Cost:
 
     @property
     def bearable(self) -> bool:
-        """Whether it is within two hours and 12 GB."""
-        return self.minutes <= MINUTES and self.gigabytes <= GIGABYTES
+        """Whether it is within two hours, and within 12 GB and the memory that is free."""
+        return self.minutes <= MINUTES and self.gigabytes <= _most_memory()
 
     def sentence(self, name: str, store: GraphStore) -> str:
         """What a baseline will take on a set, in words."""
         return (
             f"{name} on {store.info.get('name', 'this set')} ({store.num_graphs} graphs, {store.num_nodes} nodes, "
             f"{store.num_edges} entries of neighbours) needs about {self.minutes:,.0f} minutes on one core and "
-            f"{self.gigabytes:,.1f} GB of memory, for its matrices and ten folds"
+            f"{self.gigabytes:,.1f} GB of memory, for its matrices and ten folds, perhaps three times the minutes"
         )
 
     def check(self, name: str, store: GraphStore, force: bool) -> None:
@@ -39,9 +42,14 @@ class Cost:
             return
         raise CannotRun(
             f"{self.sentence(name, store)}; without being forced, it stops at {MINUTES:.0f} minutes or "
-            f"{GIGABYTES:.0f} GB. Force it (--force), take fewer graphs, or choose another baseline (the histograms "
-            "cost seconds)"
+            f"{_most_memory():.1f} GB. Force it (--force), take fewer graphs, or choose another baseline (the "
+            "histograms cost seconds)"
         )
+
+
+def _most_memory() -> float:
+    """Gigabytes that a kernel may take without being forced."""
+    return min(GIGABYTES, free_memory(torch.device("cpu")) / 1e9)
 
 
 def of_machine(store: GraphStore, matrices: int, width: int = 8) -> Cost:
