@@ -90,6 +90,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "table 1 in short": lambda: table1_report.summary(RESULTS),
     "table 2": lambda: table2.markdown(RESULTS),
     "table 2 in short": _table2_in_short,
+    "baselines in short": lambda: baselines.summary(RESULTS),
     "figures in short": _pictures_in_short,
     "figure 3": _figure3,
     "masks": _masks,

@@ -17,7 +17,7 @@ from softmask.paper.published import QUICK, published, title
 from softmask.paper.table1 import Cell, asked_for
 from softmask.paper.table1 import cells as table1_cells
 from softmask.paper.table2 import other_systems
-from softmask.paper.worth import worth
+from softmask.paper.worth import beside, fair_score, worth
 from softmask.study.record import Record, read_json, read_record, write_json
 from softmask.study.report.wording import diverged
 
@@ -159,6 +159,40 @@ def markdown(out: Path) -> str:
         if said:
             lines += ["", heading, "", *said]
     return "\n".join(lines) + "\n"
+
+
+def summary(out: Path) -> str:
+    """What SMG-JK is worth, a row for each set that has a fair figure of it."""
+    table, recipe = gather(out), _recipe()
+    smg, against = recipe["with_smg"], recipe["against"]
+    lines = [
+        f"| set | SMG-JK | {' | '.join(map(title, against))} | best of all others |",
+        f"|{'---|' * (len(against) + 3)}",
+    ]
+    without = []
+    for name in dict.fromkeys(name for part in recipe["parts"] for name in part["sets"]):
+        ours = _made(table, name, smg)
+        if ours is None or ours.result is None or "fair" not in ours.result["figures"]:
+            without.append(name)
+            continue
+        others = {system: made for system in BASELINES if (made := _made(table, name, system)) is not None}
+        figures = {s: r.result["figures"]["fair"]["mean"] for s, r in others.items() if r.result is not None}
+        best = max(figures, key=lambda system: figures[system])
+        cells_ = [beside(ours, others[system]) if system in others else "" for system in against]
+        lines.append(
+            f"| {name} | {fair_score(ours):.1f} | {' | '.join(cells_)} | {title(best)} {100 * figures[best]:.1f} (of "
+            f"{len(others)}) |"
+        )
+    said = (
+        "Fair accuracies in per cent on the ten folds of seed 0. Better or worse is said where p is below 0.05 by the "
+        "corrected resampled t-test; what is not told apart need not be equally good. The best of many is itself "
+        "chosen by these figures."
+    )
+    if without:
+        said += f" Without a fair figure of SMG-JK: {', '.join(without)}."
+    if rest := _missing(table):
+        said += f" Not run yet: {'; '.join(line.removeprefix('- ') for line in rest)}."
+    return "\n".join([*lines, "", said]) + "\n"
 
 
 def _row(name: str, system: str, record: Record) -> tuple[str, list[str]]:

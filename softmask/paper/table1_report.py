@@ -85,9 +85,9 @@ def summary(out: Path) -> str:
         best = max((v for v in made if v not in OURS), key=lambda v: made[v].mean, default=None)
         cells_.append("" if best is None else f"{shown(best)} ({_about(table, name, best, made[best])})")
         lines.append(f"| {name} | {' | '.join(cells_)} | {_other(name)} |")
-    parts = ["\n".join(lines), _reached(table), _first(table), _ahead_of_us(table, out), _attributes(table)]
-    parts += [_time(table, out), _missing(table)]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    said = [_reached(table), _first(table), _ahead_of_us(table, out), _attributes(table)]
+    said += [_time(table, out), _missing(table), _missing_fair(table)]
+    return "\n".join([*lines, "", *(f"- {sentences}" for sentences in said if sentences)]) + "\n"
 
 
 def _score(runs: dict[int, list[float]]) -> _Score:

@@ -37,6 +37,20 @@ def worth(pairs: dict[tuple[str, str], tuple[Record | None, Record | None]]) -> 
     return [*said, "", *_meaning([c for _, c in made]), "", *_table(made)] if made else said
 
 
+def fair_score(ours: Record) -> float:
+    """What SMG-JK reaches by the fair figure in its first run, in per cent."""
+    result = _first(ours, 1).result
+    assert result is not None
+    return 100 * float(result["figures"]["fair"]["mean"])
+
+
+def beside(ours: Record, other: Record) -> str:
+    """The fair figure of another system, in per cent, and whether SMG-JK is better on the same folds."""
+    found = compare_studies(_first(ours, len(other.splits)), other, "fair")
+    words = {"cannot be told apart from": "not told apart", "does better than": "SMG-JK better"}
+    return f"{100 * found.mean_b:.1f} ({words.get(_verdict(found), 'SMG-JK worse')})"
+
+
 def _verdict(found: StudyComparison) -> str:
     p, difference = found.comparison.p, found.comparison.difference
     if not p < _LEVEL:

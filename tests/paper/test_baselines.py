@@ -4,13 +4,15 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from softmask.baselines import BASELINES
 from softmask.baselines.entry import IN_SPACE
 from softmask.data.catalog import TU_SETS, open_data
 from softmask.errors import SettingError
-from softmask.paper.baselines import cells, gather, markdown
+from softmask.paper.baselines import cells, gather, markdown, summary
 from softmask.paper.table1 import cells as table1_cells
 from softmask.study import Local
 
@@ -186,3 +188,30 @@ def test_the_readme_says_where_others_are_as_good(other, said):
     cells_ = [row.split(" | ") for row in rows if f"| {other} | fair |" in row]
     equal = [row for row in cells_ if row[-1] != "below 0.001 |" and float(row[-1].rstrip(" |")) >= 0.05]
     assert said.format(len(equal), len(cells_)) in (root / "README.md").read_text()
+
+
+def test_the_readme_says_of_each_set_what_the_studies_say():
+    """Its figures and verdicts, by the files themselves and the test written out."""
+    results = Path(__file__).parents[2] / "results"
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in summary(results).splitlines()[2:] if "|" in line
+    ]
+    assert [row[0] for row in rows][:2] == ["MUTAG", "PROTEINS"]
+
+    def scores(path):
+        return np.array(json.loads(path.read_text())["figures"]["fair"]["scores"][0])
+
+    for name, ours, *against, best in rows:
+        (smg,) = [
+            p for p in (results / "table1" / name / "smg-jk").glob("*-seed0-*/result.json") if "paper" not in str(p)
+        ]
+        assert ours == f"{100 * scores(smg).mean():.1f}"
+        for system, cell in zip(("gin", "labels-mlp", "degrees-mlp"), against):
+            other = scores(results / "baselines" / name / system / "result.json")
+            difference = scores(smg) - other
+            # Nadeau and Bengio: the variance of a mean over ten overlapping training parts.
+            t = difference.mean() / np.sqrt((1 / 10 + 1 / 9) * difference.var(ddof=1))
+            verdict = "not told apart" if 2 * student.sf(abs(t), 9) >= 0.05 else "SMG-JK better"
+            assert cell == f"{100 * other.mean():.1f} ({verdict})"
+        made = [scores(path).mean() for path in (results / "baselines" / name).glob("*/result.json")]
+        assert best.endswith(f"{100 * max(made):.1f} (of {len(made)})")
