@@ -45,9 +45,9 @@ def list_(
         print(json.dumps([{"folder": f, "question": q, "figures": r} for f, q, r in found]))
         return
     table = Table(title=f"{len(found)} studies in {folder}", caption="paper: epoch chosen on the test folds")
-    for column in ("study", "data", "task", "model", "protocol", "runs x folds"):
+    for column in ("#", "data", "model", "protocol", "runs x folds"):
         table.add_column(column, overflow="fold")
-    table.add_column("figures", justify="right")
+    table.add_column("figures", justify="right", no_wrap=True)
     for number, (_, question, figures) in enumerate(found, start=1):
         scale, unit, digits = (100, " %", 1) if question["task"] == "classification" else (1, "", 4)
         said = "not finished" if figures is None else "settings chosen"
@@ -60,7 +60,7 @@ def list_(
             )
         models = ", ".join(dict.fromkeys(map(title_of, question["settings"])))
         shape = f"{question['runs']} x {question['folds']}"
-        table.add_row(str(number), question["data"], question["task"], models, question["protocol"], shape, said)
+        table.add_row(str(number), question["data"], models, question["protocol"], shape, said)
     console = Console(emoji=False)
     console.print(table)
     # Whole, to be copied: a column would fold them.
