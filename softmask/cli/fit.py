@@ -64,13 +64,11 @@ def fit(
 
     if model is not None:
         raise SettingError(
-            "--model: fit, predict and explain are for soft-mask models alone (--variant); baselines are measured by "
-            f"softmask evaluate {data} --model {model}"
+            "fit, predict and explain are for soft-mask models alone, so leave --model out (--variant says which); "
+            f"baselines are measured by softmask evaluate {data} --model NAME"
         )
-    if out.suffix != ".safetensors":
-        raise SettingError(
-            f"--out {out}: a model file is one of safetensors; name it {out.with_suffix('.safetensors')}"
-        )
+    if out.suffix != ".safetensors" and not out.is_dir():
+        raise SettingError(f"--out {out}: a model file is one of safetensors; name it {out}.safetensors")
     if is_first():
         check_writable(out)
     from softmask.cli.dataset import open_dataset

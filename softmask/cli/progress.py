@@ -87,7 +87,8 @@ def study_bar() -> Iterator[Callable[[str, int, int, int, int], None]]:
             done = finished * epochs + epoch
             if progress.disable and monotonic() - told >= 60:
                 told = monotonic()
-                print(f"{stage}{many}: epoch {epoch} of {epochs}", file=sys.stderr, flush=True)
+                far = f"epoch {epoch} of {epochs}" if epoch and epochs > 1 else "under way"
+                print(f"{stage}{many}: {far}", file=sys.stderr, flush=True)
             progress.update(tasks[stage], completed=done, description=f"{stage}{many}")
 
         yield update

@@ -175,14 +175,16 @@ def summary(out: Path) -> str:
         if ours is None or ours.result is None or "fair" not in ours.result["figures"]:
             without.append(name)
             continue
-        others = {system: made for system in BASELINES if (made := _made(table, name, system)) is not None}
-        figures = {s: r.result["figures"]["fair"]["mean"] for s, r in others.items() if r.result is not None}
-        best = max(figures, key=lambda system: figures[system])
-        cells_ = [beside(ours, others[system]) if system in others else "" for system in against]
-        lines.append(
-            f"| {name} | {fair_score(ours):.1f} | {' | '.join(cells_)} | {title(best)} {100 * figures[best]:.1f} (of "
-            f"{len(others)}) |"
-        )
+        made = {system: record for system in BASELINES if (record := _made(table, name, system)) is not None}
+        fair = {
+            s: r.result["figures"]["fair"]["mean"]
+            for s, r in made.items()
+            if r.result and "fair" in r.result["figures"]
+        }
+        cells_ = [beside(ours, made[system]) if system in fair else "" for system in against]
+        best = max(fair, key=lambda system: fair[system], default=None)
+        cells_.append("" if best is None else f"{title(best)} {100 * fair[best]:.1f} (of {len(fair)})")
+        lines.append(f"| {name} | {fair_score(ours):.1f} | {' | '.join(cells_)} |")
     said = (
         "Fair accuracies in per cent on the ten folds of seed 0. Better or worse is said where p is below 0.05 by the "
         "corrected resampled t-test; what is not told apart need not be equally good. The best of many is itself "

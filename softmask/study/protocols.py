@@ -79,17 +79,12 @@ class Protocol:
             return np.sort(np.concatenate([np.asarray(p, dtype=np.int64) for p in parts]))
         return np.setdiff1d(np.arange(len(self.y)), split["test"][fold])
 
-    def _inner(self, run: int, fold: int, seed: int, chooses: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """A training part without its validation part, and that; one that `chooses` nothing is put back again."""
+    def _inner(self, run: int, fold: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         split = self.splits[run]
         if "validation" in split:
             chosen = np.asarray(split["validation"][fold], dtype=np.int64)
             return np.setdiff1d(self._outside(run, fold), chosen), chosen
-        outside = self._outside(run, fold)
-        if not chooses:
-            train, chosen = holdout(self.y[outside], (1 - self.question.validation, self.question.validation), seed)
-            return outside[train], outside[chosen]
-        return inner_validation(self.y, outside, self.question.validation, seed)
+        return inner_validation(self.y, self._outside(run, fold), self.question.validation, seed)
 
     def _places(self) -> list[tuple[int, int, np.ndarray]]:
         return [
@@ -117,8 +112,9 @@ class Protocol:
             for repeat in range(repeats):
                 seed = seed_of(role, self.splits[run]["seed"], fold, repeat)
                 setting = chosen[run, fold]
-                chooses = way_of(self.question.settings[setting].model) != "once"
-                train, validation = self._inner(run, fold, seed, chooses)
+                # What trains once has no epoch to choose, and learns from the whole training part.
+                once = way_of(self.question.settings[setting].model) == "once"
+                train, validation = (self._outside(run, fold), None) if once else self._inner(run, fold, seed)
                 epochs = self.question.settings[setting].epochs
                 trials.append(Trial(role, setting, run, fold, repeat, seed, epochs, train, validation, test))
         return trials

@@ -1,7 +1,7 @@
 """A study: a question, its folder, and the way from one to the answer, which may be interrupted at any moment."""
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from softmask.study.work import Work
 
 # Called with a stage's name, its finished jobs, all its jobs, the epoch of the running job and its epochs.
 OnProgress = Callable[[str, int, int, int, int], bool | None]
-_FILES = ("splits.json", "result.json", "report.md", "report.html", "chosen.toml", "study.json")
+_WRITTEN = ("jobs", "events", "splits.json", "result.json", "report.md", "report.html", "chosen.toml", "study.json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +58,7 @@ class Study:
         """
         with _locked(self.folder):
             known = (self.folder / "study.json").is_file()
+            there = {name for name in _WRITTEN if (self.folder / name).exists()}
             self._begin(fresh)
             if self.weights or not (self.folder / "result.json").is_file():
                 try:
@@ -65,17 +66,20 @@ class Study:
                 except SoftmaskError:
                     # What is refused before anything was trained leaves no study that could never end.
                     if not known and not any((self.folder / "jobs").glob("*/*")):
-                        self._forget()
+                        self._forget(there)
                     raise
         return read_record(self.folder)
 
-    def _forget(self) -> None:
-        """Removes all that a study writes; the question last: as long as it stands, what lies beside it is its own."""
-        for name in ("jobs", "events"):
-            if (self.folder / name).exists():
-                shutil.rmtree(self.folder / name)
-        for name in _FILES:
-            (self.folder / name).unlink(missing_ok=True)
+    def _forget(self, but: Container[str] = ()) -> None:
+        """Removes all that a study writes, `but` what was there before; the question last: as long as it stands, what
+        lies beside it is its own.
+        """
+        for name in _WRITTEN:
+            path = self.folder / name
+            if name not in but and path.is_dir():
+                shutil.rmtree(path)
+            elif name not in but:
+                path.unlink(missing_ok=True)
 
     def _begin(self, fresh: bool) -> None:
         """Opens the folder: a new one, or one with the same question."""

@@ -44,11 +44,8 @@ class Trial:
         parts = {"validation": self.validation, "test": self.test}
         seed, train = self.seed, self.train
         if way_of(settings.model) == "once":
-            # The same fit for all protocols and repeats, which differ in the epoch that they choose: here is none. So
-            # no validation part is needed either, unless it is settings that are chosen.
+            # The same fit for all protocols and repeats, which differ in the epoch that they choose: here is none.
             seed = seed_of("once", self.run, self.fold)
-            if self.test is not None and self.validation is not None:
-                train, parts["validation"] = np.sort(np.concatenate([train, self.validation])), None
         replica = Replica(
             seed=seed,
             train=train,

@@ -298,6 +298,11 @@ def test_what_trains_once_needs_no_class_in_a_validation_part(tmp_path):
 
 def test_features_that_are_not_there_leave_no_study(tmp_path):
     study = ask(STORE, baseline_settings("gin", epochs=1, attributes=True), folds=2, folder=tmp_path / "study")
+    (study.folder / "events").mkdir(parents=True)
+    (study.folder / "events" / "notes").write_text("mine")
+    (study.folder / "report.md").write_text("mine")
     with pytest.raises(FeatureError, match="attributes"):
         study.run(CPU)
-    assert not (study.folder / "study.json").exists()
+    # What is somebody else's stays.
+    assert {path.name for path in study.folder.iterdir()} == {".lock", "events", "report.md"}
+    assert (study.folder / "events" / "notes").read_text() == "mine"

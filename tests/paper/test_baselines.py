@@ -215,3 +215,16 @@ def test_the_readme_says_of_each_set_what_the_studies_say():
             assert cell == f"{100 * other.mean():.1f} ({verdict})"
         made = [scores(path).mean() for path in (results / "baselines" / name).glob("*/result.json")]
         assert best.endswith(f"{100 * max(made):.1f} (of {len(made)})")
+
+
+def test_a_set_whose_others_have_no_fair_figure(monkeypatch):
+    """As on REDDIT, once SMG-JK has one there: GIN does not."""
+    results = Path(__file__).parents[2] / "results"
+    table = gather(results)
+    smg = table["REDDIT-BINARY", "smg-jk"]
+    figures = smg.result["figures"] | {"fair": smg.result["figures"]["paper"]}
+    table["REDDIT-BINARY", "smg-jk"] = replace(smg, result=smg.result | {"figures": figures})
+    monkeypatch.setattr("softmask.paper.baselines.gather", lambda _: table)
+    [row] = [line for line in summary(results).splitlines() if line.startswith("| REDDIT-BINARY |")]
+    assert row.split("|")[3].strip() == ""
+    assert "SMG-JK better" in row

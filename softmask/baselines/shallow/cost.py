@@ -40,9 +40,13 @@ class Cost:
         """Refuses what is not bearable, unless it is forced."""
         if force or self.bearable:
             return
+        free = _most_memory()
+        most = (
+            f"{GIGABYTES:.0f} GB" if self.gigabytes <= free or free == GIGABYTES else f"the {free:.1f} GB that are free"
+        )
         raise CannotRun(
             f"{self.sentence(name, store)}; without being forced, it stops at {MINUTES:.0f} minutes or "
-            f"{_most_memory():.1f} GB. Force it (--force), take fewer graphs, or choose another baseline (the "
+            f"{most}. Force it (--force), take fewer graphs, or choose another baseline (the "
             "histograms cost seconds)"
         )
 
