@@ -97,6 +97,9 @@ def train_in_waves(
             f"{device}, of which {_SHARE:.0%} may be used; {mend}"
         )
     if wave < len(replicas):
+        # As few waves as there must be, and about equally large ones.
+        waves = -(-len(replicas) // wave)
+        wave = -(-len(replicas) // (waves * committee)) * committee
         _warn(f"{len(replicas)} models of about {_size(each)} each are trained {wave} at a time")
     histories: list[History] = []
     scales: list[tuple[Tensor, Tensor]] = []

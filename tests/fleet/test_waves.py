@@ -23,9 +23,9 @@ def _train(**options):
     return train_in_waves(_model, STORE, FEATURES(STORE), REPLICAS, 4, **options)[0]
 
 
-def _room_for_two():
+def _room_for_two(more=0):
     shared, each = memory_needs(_model(), STORE, REPLICAS, 8, torch.float64, torch.device("cpu"))
-    return int((shared + 2.5 * each) / 0.9)
+    return int((shared + (2.5 + more) * each) / 0.9)
 
 
 def test_the_replicas_share_the_memory_of_a_batch_on_the_cpu_only():
@@ -43,6 +43,15 @@ def test_waves_change_nothing():
     np.testing.assert_allclose(apart.train_loss, together.train_loss, atol=1e-10)
     for a, b in zip(apart.weights, together.weights):
         assert max((a[name] - b[name]).abs().max().item() for name in a) < 1e-9
+
+
+@pytest.mark.parametrize(("more", "expected"), [(0, [2, 2, 1]), (1, [3, 2]), (2, [3, 2])])
+def test_waves_are_about_equally_large(monkeypatch, more, expected):
+    sizes, real = [], Fleet.train
+    monkeypatch.setattr(Fleet, "train", lambda self, *a, **k: sizes.append(len(self.replicas)) or real(self, *a, **k))
+    with pytest.warns(SmallerWaveWarning, match=f"{expected[0]} at a time"):
+        _train(memory=_room_for_two(more))
+    assert sizes == expected
 
 
 def test_a_model_that_cannot_fit_is_refused_with_the_figure():
