@@ -240,6 +240,20 @@ def test_whether_to_compile_follows_from_the_batches_that_there_are(monkeypatch)
     assert asked == [False, True]
 
 
+def test_what_needs_most_memory_is_captured_first(monkeypatch):
+    """On CUDA; and nothing is captured of a class that no replica trains on."""
+    captured = []
+    monkeypatch.setattr("softmask.fleet.fleet.capture_all", captured.append)
+    large, middle, _ = fleet(replicas()).classes
+    ids = [*large.members(range(60), STORE.sizes), *middle.members(range(60), STORE.sizes)]
+    without_small = fleet([Replica(0, ids)])
+    without_small.train_epoch()
+    [programs] = captured
+    rows = [without_small.train_plans[without_small.steps.index(program)].rows for program in programs]
+    assert len(rows) == 2
+    assert rows == sorted(rows, reverse=True)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_several_classes_need_no_more_memory_than_one():
     def reserved(train):
