@@ -179,6 +179,8 @@ def _held(
     found = []
     for size in classes_for(model, store.sizes, batch_size):
         made = plan([size.members(r.train, store.sizes) for r in replicas], store.sizes, size.batch_size)
+        if not made.counts.any():  # nobody trains on graphs of that size
+            continue
         if held is None:
             numbers, width = made.nodes * _numbers_a_node(model, store), compute.itemsize
         elif holds_pairs(model):

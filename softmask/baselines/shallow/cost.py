@@ -41,13 +41,10 @@ class Cost:
         if force or self.bearable:
             return
         free = _most_memory()
-        most = (
-            f"{GIGABYTES:.0f} GB" if self.gigabytes <= free or free == GIGABYTES else f"the {free:.1f} GB that are free"
-        )
+        most = f"the {free:.1f} GB that are free" if free < min(GIGABYTES, self.gigabytes) else f"{GIGABYTES:.0f} GB"
         raise CannotRun(
-            f"{self.sentence(name, store)}; without being forced, it stops at {MINUTES:.0f} minutes or "
-            f"{most}. Force it (--force), take fewer graphs, or choose another baseline (the "
-            "histograms cost seconds)"
+            f"{self.sentence(name, store)}; without being forced, it stops at {MINUTES:.0f} minutes or {most}. Force "
+            "it (--force), take fewer graphs, or choose another baseline (the histograms cost seconds)"
         )
 
 

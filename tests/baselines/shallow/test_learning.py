@@ -12,7 +12,7 @@ import torch
 from baselines.shallow.random_graphs import molecules, store_of
 from sklearn.svm import SVC
 
-from softmask.baselines.shallow import SHALLOW, choice
+from softmask.baselines.shallow import SHALLOW, choice, cost
 from softmask.baselines.shallow.cost import Cost
 from softmask.baselines.shallow.histogram import degree_bins, histogram
 from softmask.baselines.shallow.svm import PENALTIES, Kernels
@@ -264,6 +264,21 @@ def test_what_is_refused_can_be_forced():
         Cost(1e9, 1e9).check("wl", store, force=False)
     with pytest.raises(SettingError, match=r"13\.0 GB"):
         Cost(1, 13).check("wl", store, force=False)
+
+
+@pytest.mark.parametrize(
+    ("needed", "told"),
+    [(Cost(1, 2), None), (Cost(1, 4), r"or the 3\.0 GB that are free"), (Cost(500, 2), "120 minutes or 12 GB")],
+)
+def test_no_more_than_the_memory_that_is_free(monkeypatch, needed, told):
+    monkeypatch.setattr(cost, "free_memory", lambda device: 3 * 10**9)
+    store, _ = rings_and_trees()
+    assert needed.bearable == (told is None)
+    if told is None:
+        needed.check("wl", store, force=False)
+    else:
+        with pytest.raises(SettingError, match=told):
+            needed.check("wl", store, force=False)
 
 
 @pytest.mark.real
