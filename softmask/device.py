@@ -1,11 +1,16 @@
 """Where to compute, and how."""
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
 from softmask.errors import SettingError
+
+# Of glibc's mallopt: its names for what is set, how it begins, and the largest sizes to which it adapts by itself.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
+_NEVER, _MOST_MAPPED, _LARGEST_MAPPED = 2**31 - 1, 65536, 32 * 2**20
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -37,3 +42,34 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def freed_memory_kept(device: torch.device) -> Iterator[None]:
+    """While active, memory that tensors on a CPU leave is kept for the next ones.
+
+    By default the C library gives large pieces back at once, and the system hands them out again page by page: a
+    product of 270 MB with ReLU ran at 17 GB/s instead of 51. At the end all that is free is given back. Where the C
+    library is not glibc, nothing happens.
+    """
+    libc = _glibc() if device.type == "cpu" else None
+    if libc is None:
+        yield
+        return
+    libc.mallopt(_MMAP_MAX, 0)
+    libc.mallopt(_TRIM_THRESHOLD, _NEVER)
+    try:
+        yield
+    finally:
+        libc.mallopt(_MMAP_MAX, _MOST_MAPPED)
+        libc.mallopt(_MMAP_THRESHOLD, _LARGEST_MAPPED)
+        libc.mallopt(_TRIM_THRESHOLD, 2 * _LARGEST_MAPPED)
+        libc.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    try:
+        libc = ctypes.CDLL(None)
+        return libc if libc.mallopt and libc.malloc_trim else None
+    except (AttributeError, OSError, TypeError):
+        return None

@@ -71,23 +71,32 @@ class Routing(Module):
             nodes: ``[graphs, 1]``, by how many nodes the sum is divided.
             blocks: the graph of each block; ``None`` if they are the graphs.
         """
-        x = x.transpose(1, 2)
+        # Laid out once for the products of all rounds.
+        x, many = x.transpose(1, 2).contiguous(), self.weight.size(1)
         with torch.no_grad():
-            b = x.new_zeros(*x.shape[:3], self.weight.size(1))
-            c = b + 1 / b.size(-1)
-            for _ in range(_ROUNDS - 1):
-                above, _ = self._above(x, c, nodes, blocks)
-                below = torch.einsum("ijde,gje->gidj", self.weight, above)
-                b = b + x @ (below if blocks is None else blocks.of_graph(below))
-                c = b.softmax(dim=-1)
-        return self._above(x, c, nodes, blocks)
+            # While b is 0, all capsules above have an equal share of each.
+            b = self._agreement(x, (x.sum(dim=2, keepdim=True) / many).expand(-1, -1, many, -1), nodes, blocks)
+            for _ in range(_ROUNDS - 2):
+                b = b + self._agreement(x, _routed(x, b), nodes, blocks)
+        return self._above(_routed(x, b), nodes, blocks)
 
-    def _above(self, x: Tensor, c: Tensor, nodes: Tensor, blocks: Blocks | None) -> tuple[Tensor, Tensor]:
-        sums = c.transpose(2, 3) @ x
+    def _agreement(self, x: Tensor, sums: Tensor, nodes: Tensor, blocks: Blocks | None) -> Tensor:
+        """What is added to b: how much each vote is like the capsule above."""
+        above, _ = self._above(sums, nodes, blocks)
+        below = torch.einsum("ijde,gje->gidj", self.weight, above)
+        return x @ (below if blocks is None else blocks.of_graph(below))
+
+    def _above(self, sums: Tensor, nodes: Tensor, blocks: Blocks | None) -> tuple[Tensor, Tensor]:
+        """The capsules above, from what is sent to them from each block."""
         if blocks is not None:
             sums = blocks.sum(sums, nodes.size(0))
         s = torch.einsum("gijd,ijde->gje", sums, self.weight)
         return squash(s / nodes.unsqueeze(-1))
+
+
+def _routed(x: Tensor, b: Tensor) -> Tensor:
+    """The rows of each block, summed into what is sent to each capsule above."""
+    return b.softmax(dim=-1).transpose(2, 3) @ x
 
 
 class CapsGNN(Module):

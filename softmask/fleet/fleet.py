@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from softmask.data.store import GraphStore
-from softmask.device import matmul_precision, pick_device
+from softmask.device import freed_memory_kept, matmul_precision, pick_device
 from softmask.errors import SettingError
 from softmask.fleet.adam import Adam
 from softmask.fleet.average import Average
@@ -37,9 +37,9 @@ from softmask.nn import GAT, GeometricSoftMaskGNN, KeyedDropout, SoftMaskGNN
 from softmask.ops.keyed import fold_key
 from softmask.ops.neighbour_sum import triton_sums
 
-# Bytes. Beyond a few MiB every new tensor is fetched page by page from the system: measured, a product with ReLU runs
-# at 135 GB/s on 2.7 MB and at 7 GB/s on 27 MB. Half precision runs at 50 GB/s on any size, and gains by larger batches.
-_CACHE, _CACHE_HALF = 2 * 2**20, 8 * 2**20
+# Bytes of one tensor of all models that compute together on a CPU. Measured for GIN, GCN, GAT, Top-k pooling and CapsGNN
+# (benchmarks/crews.py): more at a time save calls of small operations, fewer stay within the caches.
+_TOGETHER = 8 * 2**20
 # Bytes of one tensor up to which models on a CPU compute side by side, each on a core; the operations of larger ones
 # keep all cores busy by themselves.
 _SMALL = 8 * 2**20
@@ -171,7 +171,7 @@ class Fleet:
         self._write_programs(batch_size)
         self.graphs.use_levels(self.tables[0][0, 0])
         if self.graphs.levels is None:
-            together = len(replicas) if self.device.type == "cuda" else self._cached_replicas()
+            together = len(replicas) if self.device.type == "cuda" else self._replicas_together()
             self.crews = [
                 Crew(first, last, self.stack.parameters(first, last), self.stack.kept(first, last))
                 for first in range(0, len(replicas), together)
@@ -263,14 +263,13 @@ class Fleet:
             by_class.append(with_layout(made, sizes, places_in(self.model)) if placed else made)
         return list(zip(*by_class, strict=True))
 
-    def _cached_replicas(self) -> int:
-        """How many replicas compute together on a CPU: as many as keep one tensor of all of them in its caches."""
+    def _replicas_together(self) -> int:
+        """How many replicas compute together on a CPU."""
         model = self.model
         widest = max(max(p.shape, default=1) for p in model.parameters())
         wide = model.hidden_channels if isinstance(model, SoftMaskGNN | GAT | GeometricSoftMaskGNN) else widest
         rows = max(made.rows for made in self.train_plans)
-        width = self.stack.copy.itemsize
-        return max(1, (_CACHE_HALF if width == 2 else _CACHE) // (width * rows * wide))
+        return max(1, _TOGETHER // (self.stack.copy.itemsize * rows * wide))
 
     def _try_out(self) -> None:
         """A graph of one replica through the model and back, so that one that cannot be a fleet is refused at once."""
@@ -333,7 +332,7 @@ class Fleet:
             self.stack.refresh()
             done = int(self.epoch)
             waited = self._waited(record[:done], patience)
-        with matmul_precision(self.tf32):
+        with matmul_precision(self.tf32), freed_memory_kept(self.device):
             while done < epochs and not (stop or waited):
                 self.train_epoch()
                 for evaluate in self.evaluations:

@@ -67,7 +67,7 @@ def _difference(a, b):
 @pytest.mark.parametrize(("merge", "cache"), [(None, 2**30), (False, 2**30), (False, 1), (True, 2**30)])
 @pytest.mark.parametrize("average", [0.0, 2.0])
 def test_members_train_by_themselves_and_answer_together(store, monkeypatch, merge, cache, average):
-    monkeypatch.setattr("softmask.fleet.fleet._CACHE", cache)
+    monkeypatch.setattr("softmask.fleet.fleet._TOGETHER", cache)
     replicas = [m for seed in (3, 4) for m in members_of(_replica(seed, average=average), 3)]
     apart, together = _fleet(store, replicas, 1, merge=merge), _fleet(store, replicas, 3, merge=merge)
     a, b = apart.train(4), together.train(4)

@@ -406,7 +406,7 @@ def test_crews_change_nothing(store, monkeypatch, loss):
     outputs = 2 if loss == "cross_entropy" else 1
 
     def train(cache):
-        monkeypatch.setattr("softmask.fleet.fleet._CACHE", cache)
+        monkeypatch.setattr("softmask.fleet.fleet._TOGETHER", cache)
         features = Features.of(store)
         fleet = Fleet(
             lambda: SoftMaskGNN(features.channels, 8, 2, outputs),
