@@ -48,9 +48,9 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
 def freed_memory_kept(device: torch.device) -> Iterator[None]:
     """While active, memory that tensors on a CPU leave is kept for the next ones.
 
-    By default the C library gives large pieces back at once, and the system hands them out again page by page: a
-    product of 270 MB with ReLU ran at 17 GB/s instead of 51. At the end all that is free is given back. Where the C
-    library is not glibc, nothing happens.
+    By default the C library gives large pieces back at once, and the system hands them out again page by page, which
+    takes longer than computing with them. At the end all that is free is given back. Where the C library is not glibc,
+    nothing happens.
     """
     libc = _glibc() if device.type == "cpu" else None
     if libc is None:

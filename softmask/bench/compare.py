@@ -16,7 +16,7 @@ from softmask.bench.usual import UsualFold, usual_graphs
 from softmask.data.features import Features
 from softmask.data.splits import stratified_folds
 from softmask.data.store import GraphStore
-from softmask.device import matmul_precision
+from softmask.device import freed_memory_kept, matmul_precision
 from softmask.errors import SettingError
 from softmask.fleet import Fleet, Replica
 from softmask.fleet.precision import Precision
@@ -200,7 +200,7 @@ def _fleet(
         fleet.train_epoch()
         evaluate()
 
-    with matmul_precision(fleet.tf32):
+    with matmul_precision(fleet.tf32), freed_memory_kept(device):
         first = once(epoch, device)
         whole = timed(epoch, device, seconds / 2)
         training = timed(fleet.train_epoch, device, seconds / 4)

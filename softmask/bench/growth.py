@@ -14,7 +14,7 @@ from softmask.bench.compare import make_fleet
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.data.synthetic import motif
-from softmask.device import matmul_precision
+from softmask.device import freed_memory_kept, matmul_precision
 from softmask.errors import SettingError
 from softmask.fleet import Replica
 from softmask.fleet.precision import Precision, precision_name
@@ -141,7 +141,7 @@ def _step(
         fleet.begin()
         fleet.steps[0]()
 
-    with matmul_precision(fleet.tf32):
+    with matmul_precision(fleet.tf32), freed_memory_kept(device):
         first = once(step, device)
         timing = timed(step, device, seconds)
     return {

@@ -11,6 +11,10 @@ from softmask.cli import options, study
 
 def tune(
     data: options.Data,
+    smiles: options.Smiles = None,
+    target: options.Target = None,
+    task: options.Task = None,
+    skip_invalid: options.SkipInvalid = False,
     grid: Annotated[
         str,
         typer.Option(
@@ -58,15 +62,18 @@ def tune(
     for every fold.
 
     [b]Example:[/b] softmask tune PROTEINS --grid bio --sample 20 --halving
+
+    [b]Example:[/b] softmask tune molecules.csv --smiles smiles --target logS
     """
-    from softmask.data.catalog import open_data
+    from softmask.cli.dataset import open_dataset
     from softmask.data.fold_files import read_folds
     from softmask.study.ask import ask
     from softmask.study.grid import write_settings_toml
 
-    store = open_data(data, data_dir)
+    store, table = open_dataset(data, data_dir, smiles, target, task, skip_invalid, learn=True)
     name = store.info.get("name", data)
-    given = {"model": model, "variant": variant, "epochs": epochs}
+    attributes = options.for_molecules(None) if table is not None and source is None and model is None else None
+    given = {"model": model, "variant": variant, "epochs": epochs, "attributes": attributes}
     base = options.settings_of(source, name, given)
     study_ = ask(
         store,

@@ -37,8 +37,8 @@ from softmask.nn import GAT, GeometricSoftMaskGNN, KeyedDropout, SoftMaskGNN
 from softmask.ops.keyed import fold_key
 from softmask.ops.neighbour_sum import triton_sums
 
-# Bytes of one tensor of all models that compute together on a CPU. Measured for GIN, GCN, GAT, Top-k pooling and CapsGNN
-# (benchmarks/crews.py): more at a time save calls of small operations, fewer stay within the caches.
+# Bytes of one tensor of all models that compute together on a CPU: more of them save calls of small operations, fewer
+# stay within the caches (measured by benchmarks/together.py).
 _TOGETHER = 8 * 2**20
 # Bytes of one tensor up to which models on a CPU compute side by side, each on a core; the operations of larger ones
 # keep all cores busy by themselves.

@@ -41,9 +41,12 @@ class Local:
             self._side_by_side(work, waiting, store, lambda done: on_progress(finished + done, 0))
             return
         for job in waiting:
+            # Its first epoch may take minutes, before which nothing else would be shown.
+            if on_progress(finished, 0):
+                raise StudyInterrupted
             work.run(job, store, self.devices[0], lambda epoch: on_progress(finished, epoch))  # noqa: B023
             finished += 1
-            on_progress(finished, 0)
+        on_progress(finished, 0)
 
     def _side_by_side(
         self, work: Work, jobs: Sequence[Job], store: GraphStore, on_progress: Callable[[int], bool | None]

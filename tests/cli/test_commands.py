@@ -347,24 +347,36 @@ def test_ties_that_stand_once_are_spoken_of_before_training(run, tmp_path, back,
     (place / "ties_graph_indicator.txt").write_text("".join(f"{g}\n" for g in (1, 1, 1, 2, 2, 2, 3, 3)))
     (place / "ties_graph_labels.txt").write_text("0\n1\n0\n")
     assert read_tu(place).directed
+    _, _, of_tune = run("tune", place, "--folds", "9", "--out", tmp_path / "tuned")
     code, _, err = run("fit", place, "--out", tmp_path / "m.safetensors", *QUICK)
     assert code == 0
-    assert told in " ".join(err.split())
-    assert "write each both ways" in " ".join(err.split())
+    for said in (of_tune, err):
+        assert told in " ".join(said.split())
+        assert "write each both ways" in " ".join(said.split())
 
 
 def test_a_log_says_how_far_a_study_is(monkeypatch, capsys):
     from softmask.cli import progress
 
-    clock = iter(range(0, 1000, 25))
-    monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
+    now = 0.0
+    monkeypatch.setattr(progress, "monotonic", lambda: now)
     with progress.study_bar() as update:
-        for epoch in range(1, 7):
+        for epoch in range(7):
+            # The first epoch takes longer, and says nothing of the others.
+            now += {0: 0, 1: 70}.get(epoch, 45)
             update("fair", 1, 3, epoch, 6)
-    lines = capsys.readouterr().err.splitlines()
-    assert 1 < len(lines) < 4
-    assert all(re.fullmatch(r"fair, job 2 of 3: epoch \d of 6", line) for line in lines)
+    assert capsys.readouterr().err.splitlines() == [
+        "fair, job 2 of 3: epoch 1 of 6",
+        "fair, job 2 of 3: epoch 3 of 6, 45.0 s each, 7 min left",
+        "fair, job 2 of 3: epoch 5 of 6, 45.0 s each, 5 min left",
+    ]
+    with progress.study_bar() as update:
+        for epoch in range(0, 200, 50):
+            now += 4000
+            update("paper", 0, 1, epoch, 1000)
+    assert capsys.readouterr().err.splitlines()[-1] == "paper: epoch 150 of 1000, 80.0 s each, 18 h 53 min left"
     with progress.study_bar() as update:
         for _ in range(6):
+            now += 25
             update("fair", 0, 1, 0, 1)
     assert set(capsys.readouterr().err.splitlines()) == {"fair: under way"}

@@ -126,6 +126,27 @@ def test_evaluate(run, table, tmp_path, monkeypatch):
     assert question["settings"][0]["edges"] is True
 
 
+def test_tune(run, table, tmp_path, monkeypatch):
+    """The choice is taken by fit, with the attributes of atoms that it was made with."""
+    monkeypatch.chdir(tmp_path)
+    grid = tmp_path / "grid.toml"
+    grid.write_text("hidden = [8]\nlayers = [1]\nlr = [0.01, 0.001]\ndropout = [0.0]\n")
+    given = [table, "--smiles", "smiles", "--target", "logS"]
+    code, out, err = run("tune", *given, "--grid", grid, "--folds", "2", "--epochs", "3", "--out", "tuned")
+    assert code == 0
+    assert "14 molecules; logS: numbers" in " ".join(err.split())
+    assert "--settings takes it" in " ".join(out.split())
+    code, _, _ = run("fit", *given, "--settings", "tuned/chosen.toml", "--out", "m.safetensors")
+    assert code == 0
+    settings = load_model("m.safetensors").trained_.settings
+    assert settings.attributes
+    assert (settings.hidden, settings.dropout) == (8, 0)
+    assert settings.lr in (0.01, 0.001)
+    code, _, err = run("tune", table, "--grid", grid)
+    assert code == 2
+    assert "--target" in err
+
+
 def test_a_target_of_a_set(run, tmp_path):
     path = tmp_path / "m.safetensors"
     wishes = ["--target", "gap", "--target", "mu", "--batch-size", "256", "--edges"]

@@ -1,0 +1,94 @@
+"""What it is worth on a CPU to keep memory for the next tensors, and to let several models compute together: the time
+of an epoch of ten models, in one run.
+
+    python benchmarks/together.py [SET:SYSTEM ...]
+
+Minutes on a CPU. Writes results/bench/together.json.
+"""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from softmask.baselines.entry import Inputs
+from softmask.baselines.registry import find_model
+from softmask.bench.clock import timed
+from softmask.data import Features
+from softmask.data.catalog import open_data
+from softmask.data.splits import stratified_folds
+from softmask.device import freed_memory_kept
+from softmask.fleet import Fleet, Replica
+from softmask.fleet import fleet as module
+from softmask.paper.baselines import cells
+from softmask.study.provenance import provenance
+from softmask.study.record import write_json
+
+CASES = ("IMDB-BINARY:capsgnn", "IMDB-BINARY:topk", "PROTEINS:gin", "PROTEINS:gat", "NCI1:gcn")
+CPU = torch.device("cpu")
+# Bytes of one tensor of all models that compute together: of one model alone, what it was before, what it is, and more.
+SIZES = {"one": 1, "2 MiB": 2 * 2**20, "8 MiB": 8 * 2**20, "32 MiB": 32 * 2**20}
+
+
+def fleet_of(case: str, together: int) -> Fleet:
+    """Ten models of a system of Table 1, one for each fold, so many of which compute together."""
+    name, system = case.split(":")
+    store = open_data(name)
+    assert store.y is not None
+    settings = next(cell.settings for cell in cells([name], [system]) if cell.settings.model == system)
+    features, classes = Features.of(store), int(store.y.max()) + 1
+    inputs = Inputs(
+        channels=features.channels,
+        outputs=classes,
+        task="classification",
+        sizes=store.sizes.numpy(),
+        edge_channels=None,
+        features=features,
+        degree=int(store.degree().max()),
+    )
+    parts = [train for train, _ in stratified_folds(store.y.numpy(), 10, 0)]
+    module._TOGETHER = together
+    return Fleet(
+        lambda: find_model(system).build(inputs, settings),
+        *(store, features(store), [Replica(fold, part, {}) for fold, part in enumerate(parts)]),
+        batch_size=settings.batch_size,
+        device=CPU,
+    )
+
+
+def main() -> None:
+    """Each case in all ways, one after the other."""
+    found = {}
+    for case in sys.argv[1:] or CASES:
+        ways: dict[str, Any] = {}
+        for size, together in SIZES.items():
+            fleet = fleet_of(case, together)
+            fleet.train_epoch()
+            for kept in (False, True):
+                with freed_memory_kept(CPU) if kept else nullcontext():
+                    seconds = timed(fleet.train_epoch, CPU, 15.0).median
+                ways[f"{size}, {'kept' if kept else 'given back'}"] = {
+                    "models_together": fleet.crews[0].last,
+                    "ms_per_epoch": 1e3 * seconds,
+                }
+        for way in ways.values():
+            way["time_over_this"] = way["ms_per_epoch"] / ways["8 MiB, kept"]["ms_per_epoch"]
+        found[case] = ways
+        told = "; ".join(f"{way} {row['time_over_this']:.2f}" for way, row in ways.items())
+        print(f"{case}: {told}", flush=True)
+    path = Path(__file__).parents[1] / "results" / "bench" / "together.json"
+    write_json(
+        path,
+        {
+            "cases": found,
+            "seed": 0,
+            "threads": torch.get_num_threads(),
+            "provenance": provenance(["python", "benchmarks/together.py", *sys.argv[1:]]),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
