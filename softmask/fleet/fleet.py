@@ -39,7 +39,7 @@ from softmask.ops.neighbour_sum import triton_sums
 
 # Bytes of one tensor of all models that compute together on a CPU: more of them save calls of small operations, fewer
 # stay within the caches (measured by benchmarks/together.py).
-_TOGETHER = 8 * 2**20
+_TOGETHER = 16 * 2**20
 # Bytes of one tensor up to which models on a CPU compute side by side, each on a core; the operations of larger ones
 # keep all cores busy by themselves.
 _SMALL = 8 * 2**20
