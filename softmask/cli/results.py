@@ -29,6 +29,7 @@ def list_(
     from softmask.baselines.registry import title_of
     from softmask.errors import DataError, SoftmaskError
     from softmask.study.record import read_json, read_question
+    from softmask.study.report.wording import data
 
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}; softmask evaluate makes studies under studies, or at --out")
@@ -60,7 +61,7 @@ def list_(
             )
         models = ", ".join(dict.fromkeys(map(title_of, question["settings"])))
         shape = f"{question['runs']} x {question['folds']}"
-        table.add_row(str(number), question["data"], models, question["protocol"], shape, said)
+        table.add_row(str(number), data(question), models, question["protocol"], shape, said)
     console = Console(emoji=False)
     console.print(table)
     # Whole, to be copied: a column would fold them.

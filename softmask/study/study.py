@@ -102,7 +102,9 @@ class Study:
         write_json(self.folder / "splits.json", self.splits)
         write_json(
             self.folder / "study.json",
-            asked | {"hash": self.question.hash(), "provenance": provenance(seed=self.question.seed)},
+            asked
+            | {"targets": self.store.info.get("targets")}
+            | {"hash": self.question.hash(), "provenance": provenance(seed=self.question.seed)},
         )
 
     def _work(self, executor: Executor, on_progress: OnProgress) -> None:

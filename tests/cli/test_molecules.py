@@ -124,6 +124,13 @@ def test_evaluate(run, table, tmp_path, monkeypatch):
     question = json.loads(out)["question"]
     assert (question["task"], question["metric"]) == ("regression", "mean absolute error")
     assert question["settings"][0]["edges"] is True
+    # Studies of other columns of the table are told apart.
+    code, out, _ = run("evaluate", table, "--target", "active", "--protocol", "holdout", *QUICK)
+    assert code == 0
+    assert "on molecules (active)" in out
+    listed = run("results", "list")[1]
+    assert "molecules (logS)" in " ".join(listed.split())
+    assert "molecules (active)" in " ".join(listed.split())
 
 
 def test_tune(run, table, tmp_path, monkeypatch):

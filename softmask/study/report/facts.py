@@ -35,7 +35,7 @@ def study_rows(record: Record) -> Rows:
     """What was asked."""
     question = record.question
     rows = [
-        ("data", show(question["data"])),
+        ("data", wording.data(question)),
         ("data hash", show(question.get("data_hash"))),
         ("graphs", show(question.get("graphs"))),
         ("task", f"{question['task']}, {question['metric']}"),

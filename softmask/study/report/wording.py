@@ -9,7 +9,7 @@ from softmask.study.figures import NO_EPOCHS
 from softmask.study.record import Record
 from softmask.study.report.models import group_models, rows_where
 from softmask.study.report.ranking import rank_settings
-from softmask.study.report.settings_words import in_words
+from softmask.study.report.settings_words import in_words, show
 from softmask.study.report.unit import MISSING, Unit, unit_of
 
 TROUBLES = 20  # said in a report
@@ -37,9 +37,17 @@ def model(record: Record) -> str:
     return " / ".join(dict.fromkeys(title_of(s) for s in record.question["settings"]))
 
 
+def data(question: dict[str, Any]) -> str:
+    """The set, and what is learned of it where that has a name: ``molecules (logS)``."""
+    targets = question.get("targets")
+    if not isinstance(targets, list) or not targets:
+        return str(question["data"])
+    return f"{question['data']} ({show(targets) if len(targets) < 4 else f'{len(targets)} targets'})"
+
+
 def title(record: Record) -> str:
     """What the study is about: ``SMG-JK on NCI1``."""
-    return f"{model(record)} on {record.question['data']}"
+    return f"{model(record)} on {data(record.question)}"
 
 
 def way(record: Record) -> str:
