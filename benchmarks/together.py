@@ -3,7 +3,8 @@ of an epoch of ten models, in one run.
 
     python benchmarks/together.py [SET:SYSTEM ...]
 
-Minutes on a CPU. Writes results/bench/together.json.
+Training alone is timed. Once memory was kept, the C library keeps tensors of up to 32 MiB to some degree, so that all
+but the first "given back" are quicker than in a new process. Minutes on a CPU. Writes results/bench/together.json.
 """
 
 import sys

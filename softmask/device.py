@@ -3,14 +3,17 @@
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 import torch
 
 from softmask.errors import SettingError
 
-# Of glibc's mallopt: its names for what is set, how it begins, and the largest sizes to which it adapts by itself.
+# Of glibc's mallopt: its names for what is set, what it begins with, and the largest sizes to which it adapts itself.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
-_NEVER, _MOST_MAPPED, _LARGEST_MAPPED = 2**31 - 1, 65536, 32 * 2**20
+_NEVER, _MOST_MAPPED, _LARGEST_MAPPED = -1, 65536, 32 * 2**20
+# How many pieces of work keep memory now; the first begins it and the last ends it, in whatever thread.
+_keeping, _lock = 0, Lock()
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -49,22 +52,33 @@ def freed_memory_kept(device: torch.device) -> Iterator[None]:
     """While active, memory that tensors on a CPU leave is kept for the next ones.
 
     By default the C library gives large pieces back at once, and the system hands them out again page by page, which
-    takes longer than computing with them. At the end all that is free is given back. Where the C library is not glibc,
-    nothing happens.
+    takes longer than computing with them. Kept pieces with small ones between them do not join, so the process may grow
+    beyond what it ever holds at once. At the end all that is free is given back, and the thresholds are those that the
+    library would adapt to by itself, whatever they were. Where the C library is not glibc, nothing happens.
     """
     libc = _glibc() if device.type == "cpu" else None
     if libc is None:
         yield
         return
-    libc.mallopt(_MMAP_MAX, 0)
-    libc.mallopt(_TRIM_THRESHOLD, _NEVER)
+    _keep(libc, 1)
     try:
         yield
     finally:
-        libc.mallopt(_MMAP_MAX, _MOST_MAPPED)
-        libc.mallopt(_MMAP_THRESHOLD, _LARGEST_MAPPED)
-        libc.mallopt(_TRIM_THRESHOLD, 2 * _LARGEST_MAPPED)
-        libc.malloc_trim(0)
+        _keep(libc, -1)
+
+
+def _keep(libc: ctypes.CDLL, more: int) -> None:
+    global _keeping
+    with _lock:
+        before, _keeping = _keeping, _keeping + more
+        if not before:
+            libc.mallopt(_MMAP_MAX, 0)
+            libc.mallopt(_TRIM_THRESHOLD, _NEVER)
+        elif not _keeping:
+            libc.mallopt(_MMAP_MAX, _MOST_MAPPED)
+            libc.mallopt(_MMAP_THRESHOLD, _LARGEST_MAPPED)
+            libc.mallopt(_TRIM_THRESHOLD, 2 * _LARGEST_MAPPED)
+            libc.malloc_trim(0)
 
 
 def _glibc() -> ctypes.CDLL | None:

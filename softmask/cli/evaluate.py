@@ -101,8 +101,6 @@ def evaluate(
         raise SettingError("to choose settings without testing them, use softmask tune")
     _check(protocol, grid, {"sample": sample, "halving": halving or None}, patience, repeats, validation, ratios)
     store, table = open_dataset(data, data_dir, smiles, target, task, skip_invalid, learn=True)
-    if table is not None and source is None and model is None:
-        attributes = options.for_molecules(attributes)
     given = {
         "model": model,
         "variant": variant,
@@ -122,7 +120,7 @@ def evaluate(
         "edges": edges,
     }
     name = store.info.get("name", data)
-    base = options.settings_of(source, name, given)
+    base = options.settings_of(source, name, given, molecules=table is not None)
     settings = [base] if grid is None else options.grid_of(grid, name, sample, seed, base, given)
     idle = {"repeats": repeats, "validation": validation if grid is None else None, "device": device, "force": force}
     check_options((s.model for s in settings), **idle)

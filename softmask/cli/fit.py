@@ -74,8 +74,6 @@ def fit(
     from softmask.cli.dataset import open_dataset
 
     store, table = open_dataset(*(data, data_dir, smiles, target, task, skip_invalid), learn=True, quiet=not is_first())
-    if table is not None and source is None:
-        attributes = options.for_molecules(attributes)
     given = {
         "variant": variant,
         "hidden": hidden,
@@ -93,7 +91,7 @@ def fit(
         "committee": committee,
         "edges": edges,
     }
-    settings = options.settings_of(source, store.info.get("name", data), given)
+    settings = options.settings_of(source, store.info.get("name", data), given, molecules=table is not None)
     epochs = settings.epochs
     with stop_on_interrupt() as stop, _bar(f"training {settings.variant}", epochs, is_first()) as bar:
 

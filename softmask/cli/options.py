@@ -37,7 +37,7 @@ Source = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help=f"A baseline to evaluate instead: {', '.join(BASELINES)}; or a module of your own, as nets.py:MyNet. "
+        help=f"A baseline instead: {', '.join(BASELINES)}; or a module of your own, as nets.py:MyNet. "
         "[b]softmask models[/b] says what they are. Each has settings of its own; options given beside it win.",
         show_default="soft-mask",
     ),
@@ -111,7 +111,7 @@ Target = Annotated[
         metavar="NAME",
         help="What to learn: a column of the table, or a target of a set that has several. Give it several times for "
         "several at once.",
-        show_default="all of a set",
+        show_default="all of a set; needed for a table",
     ),
 ]
 Task = Annotated[
@@ -143,21 +143,15 @@ Precision = Annotated[
 ]
 
 
-def for_molecules(attributes: bool | None) -> bool:
-    """Whether attributes are used where the graphs come from SMILES: hydrogens, charge and so on are, unless said.
-
-    Without them an atom is its element alone, and hydrogens are nowhere.
-    """
-    return True if attributes is None else attributes
-
-
-def settings_of(source: str | None, data: str, given: dict[str, Any]) -> "Settings":
+def settings_of(source: str | None, data: str, given: dict[str, Any], molecules: bool = False) -> "Settings":
     """The settings of a command: from a file or the paper, or the defaults, with what was given on the command line.
 
     Args:
         source: a TOML file, ``paper``, or ``None`` for the defaults.
         data: the name of the set.
         given: by name, ``None`` where nothing was given.
+        molecules: whether the graphs come from SMILES. Then attributes are used by default: without them an atom is its
+            element alone, and hydrogens are nowhere.
     """
     from dataclasses import replace
 
@@ -167,7 +161,7 @@ def settings_of(source: str | None, data: str, given: dict[str, Any]) -> "Settin
 
     model = None if given.get("model") is None else check_model(given["model"])
     if source is None:
-        base = Settings() if model is None else baseline_settings(model)
+        base = Settings(attributes=molecules) if model is None else baseline_settings(model)
     elif source == "paper" and model not in (None, SOFT_MASK):
         raise SettingError(f"--settings paper is for the soft-mask models; leave it out for the settings of {model}")
     else:

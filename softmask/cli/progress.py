@@ -77,26 +77,23 @@ def study_bar() -> Iterator[Callable[[str, int, int, int, int], None]]:
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         tasks: dict[str, TaskID] = {}
-        # Where a stage stood when its first epoch had ended, which may have been slower than others, and when.
-        begun: dict[str, tuple[int, float]] = {}
+        # The epoch of each job that was the first to end, which may have been slower than others, and when that was.
+        begun: dict[tuple[str, int], tuple[int, float]] = {}
         told = monotonic()
 
         def update(stage: str, finished: int, jobs: int, epoch: int, epochs: int) -> None:
             nonlocal told
+            now = monotonic()
             if stage not in tasks:
                 tasks[stage] = progress.add_task(stage, total=jobs * epochs)
             many = f", job {min(finished + 1, jobs)} of {jobs}" if jobs > 1 else ""
             done = finished * epochs + epoch
-            if epoch:
-                begun.setdefault(stage, (done, monotonic()))
-            if progress.disable and monotonic() - told >= 60:
-                told = monotonic()
-                far = "under way"
-                if epoch and epochs > 1:
-                    first, when = begun[stage]
-                    far = (
-                        f"epoch {epoch} of {epochs}{_pace((told - when) / max(done - first, 1), jobs * epochs - done)}"
-                    )
+            first, when = begun.setdefault((stage, finished), (epoch, now)) if epoch else (0, now)
+            if progress.disable and now - told >= 60:
+                told = now
+                far = f"epoch {epoch} of {epochs}" if epoch and epochs > 1 else "under way"
+                if epoch > first > 0:
+                    far += _pace((now - when) / (epoch - first), jobs * epochs - done)
                 print(f"{stage}{many}: {far}", file=sys.stderr, flush=True)
             progress.update(tasks[stage], completed=done, description=f"{stage}{many}")
 
@@ -105,8 +102,6 @@ def study_bar() -> Iterator[Callable[[str, int, int, int, int], None]]:
 
 def _pace(seconds: float, left: int) -> str:
     """How long an epoch takes, and all that are left."""
-    if not seconds:  # it is the first
-        return ""
     hours, minutes = divmod(round(seconds * left / 60), 60)
     told = f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else "less than a minute"
-    return f", {seconds:.{0 if seconds >= 100 else 1}f} s each, {told} left"
+    return f", {f'{seconds:.0f}' if seconds >= 10 else f'{seconds:.2g}'} s each, {told} left"

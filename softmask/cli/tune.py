@@ -1,5 +1,6 @@
 """softmask tune"""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -72,9 +73,8 @@ def tune(
 
     store, table = open_dataset(data, data_dir, smiles, target, task, skip_invalid, learn=True)
     name = store.info.get("name", data)
-    attributes = options.for_molecules(None) if table is not None and source is None and model is None else None
-    given = {"model": model, "variant": variant, "epochs": epochs, "attributes": attributes}
-    base = options.settings_of(source, name, given)
+    given = {"model": model, "variant": variant, "epochs": epochs}
+    base = options.settings_of(source, name, given, molecules=table is not None)
     study_ = ask(
         store,
         options.grid_of(grid, name, sample, seed, base, given),
@@ -101,6 +101,12 @@ def tune(
     )
     study.tell(record, as_json)
     if not as_json:
+        print(f"the choice: {record.folder / 'chosen.toml'}; to use it:")
         # A baseline is not kept: fit is for soft-mask models.
-        taker = "fit" if chosen.model == SOFT_MASK else "evaluate"
-        print(f"the choice: {record.folder / 'chosen.toml'}; softmask {taker} {data} --settings takes it")
+        more = ["--out", "model.safetensors"] if chosen.model == SOFT_MASK else []
+        named = {"--smiles": smiles, "--task": task, "--data-dir": data_dir}
+        wishes = [text for option, value in named.items() if value is not None for text in (option, str(value))]
+        wishes += [text for one in target or () for text in ("--target", one)]
+        wishes += ["--skip-invalid"] if skip_invalid else []
+        command = ["softmask", "fit" if more else "evaluate", data, *wishes]
+        print("  " + shlex.join([*command, "--settings", str(record.folder / "chosen.toml"), *more]))

@@ -160,7 +160,8 @@ def memory_needs(
 ) -> tuple[int, int]:
     """About how many bytes a fleet takes while it trains: those that all replicas share, and those of each.
 
-    On the CPU the replicas compute one after the other, in the same memory; on CUDA all at once. A model of which more
+    On the CPU the replicas compute a few at a time, in the same memory, which is counted once: a few small models take
+    16 MiB for every tensor of theirs, a large one takes its own. On CUDA all compute at once. A model of which more
     must be known says by its method ``numbers_held(nodes, graphs)`` how many float32 numbers it alone holds for a
     batch. One of all pairs of nodes is asked for ``numbers_held(pairs, graphs)``, in the precision of the arithmetic.
     """

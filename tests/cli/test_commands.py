@@ -359,22 +359,33 @@ def test_a_log_says_how_far_a_study_is(monkeypatch, capsys):
     from softmask.cli import progress
 
     now = 0.0
-    monkeypatch.setattr(progress, "monotonic", lambda: now)
+
+    def clock():
+        nonlocal now
+        now += 1e-7  # no two calls give one time
+        return now
+
+    monkeypatch.setattr(progress, "monotonic", clock)
     with progress.study_bar() as update:
-        for epoch in range(7):
-            # The first epoch takes longer, and says nothing of the others.
+        for epoch in (0, 1, 2, 3, 4, 4, 5, 6):
+            # The first epoch takes longer, and says nothing of the others; and one is told twice.
             now += {0: 0, 1: 70}.get(epoch, 45)
             update("fair", 1, 3, epoch, 6)
+        # The job before ended early, which says nothing of this one.
+        now += 70
+        update("fair", 2, 3, 1, 6)
     assert capsys.readouterr().err.splitlines() == [
         "fair, job 2 of 3: epoch 1 of 6",
-        "fair, job 2 of 3: epoch 3 of 6, 45.0 s each, 7 min left",
-        "fair, job 2 of 3: epoch 5 of 6, 45.0 s each, 5 min left",
+        "fair, job 2 of 3: epoch 3 of 6, 45 s each, 7 min left",
+        "fair, job 2 of 3: epoch 4 of 6, 60 s each, 8 min left",
+        "fair, job 2 of 3: epoch 6 of 6, 54 s each, 5 min left",
+        "fair, job 3 of 3: epoch 1 of 6",
     ]
     with progress.study_bar() as update:
         for epoch in range(0, 200, 50):
             now += 4000
             update("paper", 0, 1, epoch, 1000)
-    assert capsys.readouterr().err.splitlines()[-1] == "paper: epoch 150 of 1000, 80.0 s each, 18 h 53 min left"
+    assert capsys.readouterr().err.splitlines()[-1] == "paper: epoch 150 of 1000, 80 s each, 18 h 53 min left"
     with progress.study_bar() as update:
         for _ in range(6):
             now += 25

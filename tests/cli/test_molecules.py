@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -142,13 +143,20 @@ def test_tune(run, table, tmp_path, monkeypatch):
     code, out, err = run("tune", *given, "--grid", grid, "--folds", "2", "--epochs", "3", "--out", "tuned")
     assert code == 0
     assert "14 molecules; logS: numbers" in " ".join(err.split())
-    assert "--settings takes it" in " ".join(out.split())
-    code, _, _ = run("fit", *given, "--settings", "tuned/chosen.toml", "--out", "m.safetensors")
+    # The command that it names does.
+    command = shlex.split(out.splitlines()[-1])
+    assert command[:3] == ["softmask", "fit", str(table)]
+    code, _, _ = run(*command[1:])
     assert code == 0
-    settings = load_model("m.safetensors").trained_.settings
+    settings = load_model("model.safetensors").trained_.settings
     assert settings.attributes
     assert (settings.hidden, settings.dropout) == (8, 0)
     assert settings.lr in (0.01, 0.001)
+    # A grid may say otherwise.
+    grid.write_text("hidden = [8]\nlayers = [1]\nattributes = [false]\n")
+    code, _, _ = run("tune", *given, "--grid", grid, "--folds", "2", "--epochs", "2", "--out", "without")
+    assert code == 0
+    assert "attributes = false" in (tmp_path / "without" / "chosen.toml").read_text()
     code, _, err = run("tune", table, "--grid", grid)
     assert code == 2
     assert "--target" in err
