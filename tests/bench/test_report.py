@@ -68,8 +68,9 @@ def test_the_page_quotes_aims_and_profile():
         found = json.loads((BENCH / f"fleet-cpu-{name}.json").read_text())
         ratio, share = f"{found['ratio']:.1f}", found["fleet"]["share_of_matrix_rate"]
         ratio = ratio if found["ratio"] >= aim else f"**{ratio}**"
-        done = f"{100 * share * found['fleet']['nodes_computed'] / found['nodes']:.0f}"
-        assert f"| {name} | {aim} | {ratio} | 60 % | {100 * share:.0f} % | **{done} %** |" in page
+        multiplied = 100 * share * found["fleet"]["nodes_computed"] / found["nodes"]
+        done = f"{multiplied:.0f} %" if multiplied >= 60 else f"**{multiplied:.0f} %**"
+        assert f"| {name} | {aim} | {ratio} | 60 % | {100 * share:.0f} % | {done} |" in page
     for name, found in json.loads((BENCH / "profile-nvidia-h200.json").read_text())["sets"].items():
         row = next(line for line in page.splitlines() if line.startswith(f"| {name} |") and " ms, " in line)
         told = sorted(f"{kind['us'] / 1000:.2f} ms, {kind['kernels']:.0f}" for kind in found["kinds"].values())
