@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from softmask.baselines.entry import Inputs
 from softmask.baselines.registry import find_model
+from softmask.baselines.train import inputs_of
 from softmask.bench.clock import timed
 from softmask.data import Features
 from softmask.data.catalog import open_data
@@ -39,16 +39,8 @@ def fleet_of(case: str, together: int) -> Fleet:
     store = open_data(name)
     assert store.y is not None
     settings = next(cell.settings for cell in cells([name], [system]) if cell.settings.model == system)
-    features, classes = Features.of(store), int(store.y.max()) + 1
-    inputs = Inputs(
-        channels=features.channels,
-        outputs=classes,
-        task="classification",
-        sizes=store.sizes.numpy(),
-        edge_channels=None,
-        features=features,
-        degree=int(store.degree().max()),
-    )
+    features = Features.of(store)
+    inputs = inputs_of(store, features)
     parts = [train for train, _ in stratified_folds(store.y.numpy(), 10, 0)]
     module._TOGETHER = together
     return Fleet(

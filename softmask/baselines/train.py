@@ -8,6 +8,7 @@ import torch
 
 from softmask.baselines.entry import IN_SPACE, Inputs
 from softmask.baselines.registry import find_model
+from softmask.data.edge_features import EdgeFeatures
 from softmask.data.features import Features
 from softmask.data.store import GraphStore
 from softmask.fleet import History, Replica, train_in_waves
@@ -52,22 +53,13 @@ def train_baseline(
         from softmask.baselines.once import fit_once
 
         return fit_once(baseline.name, store, replicas, force, None if on_epoch is None else lambda: on_epoch(0))
-    task = "regression" if store.y.is_floating_point() else "classification"
     features, edges = Features.of(store, attributes=settings.attributes), settings.edge_features(store)
-    inputs = Inputs(
-        channels=features.channels,
-        outputs=store.y.size(1) if task == "regression" else len(store.info["classes"]),
-        task=task,
-        sizes=store.sizes.cpu().numpy(),
-        edge_channels=None if edges is None else edges.channels,
-        features=features,
-        degree=int(store.degree().max()) if store.num_nodes else 0,
-    )
+    inputs = inputs_of(store, features, edges)
 
     def make() -> torch.nn.Module:
         return baseline.build(inputs, settings)
 
-    loss = "cross_entropy" if task == "classification" else "mse"
+    loss = "cross_entropy" if inputs.task == "classification" else "mse"
     edge_x = None if edges is None else edges(store)
     if baseline.way == "one by one":
         from softmask.baselines.one_by_one import train_one_by_one
@@ -94,3 +86,18 @@ def train_baseline(
         pairs=pairs,
     )
     return history
+
+
+def inputs_of(store: GraphStore, features: Features, edges: EdgeFeatures | None = None) -> Inputs:
+    """What the networks of baselines are made for: the graphs of a set, their features and their targets."""
+    assert store.y is not None
+    regression = store.y.is_floating_point()
+    return Inputs(
+        channels=features.channels,
+        outputs=store.y.size(1) if regression else len(store.info["classes"]),
+        task="regression" if regression else "classification",
+        sizes=store.sizes.cpu().numpy(),
+        edge_channels=None if edges is None else edges.channels,
+        features=features,
+        degree=int(store.degree().max()) if store.num_nodes else 0,
+    )

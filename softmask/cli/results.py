@@ -24,6 +24,7 @@ def list_(
     [b]Example:[/b] softmask results list
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from softmask.baselines.registry import title_of
@@ -61,7 +62,7 @@ def list_(
             )
         models = ", ".join(dict.fromkeys(map(title_of, question["settings"])))
         shape = f"{question['runs']} x {question['folds']}"
-        table.add_row(str(number), data(question), models, question["protocol"], shape, said)
+        table.add_row(str(number), escape(data(question)), escape(models), question["protocol"], shape, said)
     console = Console(emoji=False)
     console.print(table)
     # Whole, to be copied: a column would fold them.

@@ -38,7 +38,7 @@ from softmask.ops.keyed import fold_key
 from softmask.ops.neighbour_sum import triton_sums
 
 # Bytes of one tensor of all models that compute together on a CPU: more of them save calls of small operations. Twice
-# as many bytes save up to a seventh of the time more, for twice the memory (benchmarks/together.py).
+# as many bytes save up to a seventh of the time more, for up to twice the memory (benchmarks/together.py).
 _TOGETHER = 16 * 2**20
 # Bytes of one tensor up to which models on a CPU compute side by side, each on a core; the operations of larger ones
 # keep all cores busy by themselves.

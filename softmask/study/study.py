@@ -103,8 +103,11 @@ class Study:
         write_json(
             self.folder / "study.json",
             asked
-            | {"targets": self.store.info.get("targets")}
-            | {"hash": self.question.hash(), "provenance": provenance(seed=self.question.seed)},
+            | {
+                "targets": self.store.info.get("targets"),
+                "hash": self.question.hash(),
+                "provenance": provenance(seed=self.question.seed),
+            },
         )
 
     def _work(self, executor: Executor, on_progress: OnProgress) -> None:

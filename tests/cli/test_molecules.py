@@ -132,6 +132,12 @@ def test_evaluate(run, table, tmp_path, monkeypatch):
     listed = run("results", "list")[1]
     assert "molecules (logS)" in " ".join(listed.split())
     assert "molecules (active)" in " ".join(listed.split())
+    # Units in brackets are no markup.
+    units = _write(tmp_path / "u.csv", [("smiles", "IC50 [nM]"), *((s, len(s) / 3) for s in SMILES)])
+    code, out, _ = run("evaluate", units, "--target", "IC50 [nM]", "--protocol", "holdout", *QUICK)
+    assert code == 0
+    assert "on u (IC50 [nM])" in out
+    assert "u (IC50 [nM])" in run("results", "list")[1]
 
 
 def test_tune(run, table, tmp_path, monkeypatch):
